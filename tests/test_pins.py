@@ -95,8 +95,8 @@ def test_an_import_that_the_requirements_are_too_old_for(tmp_path: Path) -> None
     (finding,) = check([str(script)], settings_for([str(script)], None, False)).findings
     assert finding.rule == "old-import-path"
     assert finding.message == (
-        "`torch.distributed.fsdp.fully_shard` is there since torch 2.6, and `requirements.txt` "
-        "admits older releases"
+        "`torch.distributed.fsdp.fully_shard` does not exist before torch 2.6: the import fails on "
+        "the older releases that `requirements.txt` admits"
     )
 
 

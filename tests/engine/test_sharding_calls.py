@@ -246,7 +246,7 @@ def test_a_wrong_argument_is_shown_where_it_is_written(
 ) -> None:
     program = script(tmp_path, NET + "from functools import partial\n" + text)
     (report,) = reports(program)
-    notes = [e for e in report.evidence if e.note.endswith("is given here")]
+    notes = [e for e in report.evidence if e.note.endswith("is passed here")]
     assert len(notes) == expected
     source = (tmp_path / "train.py").read_text(encoding="utf-8")
     shown = {source[e.span.start : e.span.end] for e in notes}

@@ -58,6 +58,6 @@ def test_no_helper_runs_where_nothing_is_saved(save: str, test: str) -> None:
     (finding,) = check_text(PROGRAM.format(save=save))
     assert finding.fix is None
     assert finding.fix_declined == (
-        f"`{test}` decides below the save's state whether it is saved, and the helper above it "
-        "would run every time; take the state below it"
+        f"`{test}` decides after the state dict is taken whether it is saved, so the helper would "
+        "run every time; take the state below that test"
     )

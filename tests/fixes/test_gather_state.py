@@ -199,23 +199,28 @@ def test_torch_distributed_is_named_as_the_file_does(head: str, imports: str, di
         (
             "if <g:r == 0:g>:\n    model = model.module\n"
             "    <w:torch.save(<m:model.state_dict():m>, p):w>\n",
-            "`model` changes between the rank test and the state",
+            "`model` changes between the rank test and the state dict; gather above the test by "
+            "hand",
         ),
         (
             "def get():\n    return <m:model.state_dict():m>\n<w:torch.save(get(), p):w>\n",
-            "`model.state_dict()` is in another function than the write",
+            "`model.state_dict()` is not in the function that writes the file; gather by hand "
+            "where every rank runs",
         ),
         (
             "n = <w:save(<m:model.state_dict():m>, p):w>\n",
-            "`n = save(model.state_dict(), p)` does more than the write",
+            "`n = save(model.state_dict(), p)` does more than write the file; put the write under "
+            "a test of the rank by hand",
         ),
         (
             "x; <w:torch.save(<m:model.state_dict():m>, p):w>\n",
-            "`torch.save(model.state_dict(), p)` shares its line with other code",
+            "`torch.save(model.state_dict(), p)` shares its line with other code; put it on its "
+            "own line",
         ),
         (
             "if x: <w:torch.save(<m:model.state_dict():m>, p):w>\n",
-            "`torch.save(model.state_dict(), p)` shares its line with other code",
+            "`torch.save(model.state_dict(), p)` shares its line with other code; put it on its "
+            "own line",
         ),
         (
             "dist = 1\n<w:torch.save(<m:model.state_dict():m>, p):w>\n",
@@ -284,10 +289,10 @@ def test_a_gather_below_an_early_return_stays_there() -> None:
 )  # fmt: skip
 def test_no_gather_runs_where_nothing_is_saved(body: str, test: str, where: str) -> None:
     why = {
-        "first": f"`{test}` also decides whether this writes, and a gather in front of it would "
-        "run every time; test it first, on all ranks alike",
-        "below": f"`{test}` decides below the state whether it is written, and a gather above it "
-        "would run every time; take the state below it",
+        "first": f"`{test}` also decides whether the file is written, so a gather above the rank "
+        "test would run every time; test it first, on every rank",
+        "below": f"`{test}` decides after the state dict is taken whether it is written, so a "
+        "gather would run every time; take the state below that test",
     }
     assert reason(gathered(DEF + body)[1]) == why[where]
 
@@ -302,4 +307,7 @@ def test_a_way_out_that_is_not_plain_is_left_alone() -> None:
 
 def test_a_function_of_one_rank_cannot_gather() -> None:
     fix = gathered("<w:torch.save(<m:model.state_dict():m>, p):w>\n", rank_zero=True)[1]
-    assert reason(fix) == "the function that saves runs on one rank and cannot gather from others"
+    assert reason(fix) == (
+        "only some ranks call this function, so gathering in it would hang; gather by hand where "
+        "every rank runs"
+    )

@@ -1,4 +1,4 @@
-"""Whole state gathered on every rank and written by one of them, in the place of slices."""
+"""Full state gathered on every rank and written by one of them, instead of shards."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _PATH = re.compile(r"[^\W\d][\w.]*")
 
 @dataclass(frozen=True, slots=True)
 class GatheredState:
-    """An expression that gives this rank's part of a state, such as ``model.state_dict()``.
+    """An expression that returns this rank's part of a state, such as ``model.state_dict()``.
 
     Attributes:
-        model: the text of the sharded model, as it can be written in this function.
-        optimizer: the text of the optimizer, if it is an optimizer's state.
-        keyword: what the gathered state is given to ``node`` as, which is then a call that takes
-            the state by itself.
-        gather: the text that gathers, where it is not a helper of torch.
+        model: the text of the sharded model, as this function can write it.
+        optimizer: the text of the optimizer, if the state is an optimizer's.
+        keyword: the argument by which ``node`` gets the gathered state, if ``node`` is a call that
+            otherwise takes the state itself.
+        gather: the text of the gathering call, if it is not one of PyTorch's helpers.
     """
 
     node: ir.Expr
@@ -52,18 +52,24 @@ def gather_state(
     *,
     rank_zero: bool = False,
 ) -> Fix:
-    """Replaces each of ``states`` by the gathered one, all in the function of ``write``.
+    """Replace each of ``states`` by the gathered one, all in the function of ``write``.
 
     Args:
-        guards: the if statements that let one rank only get to ``write``, around it or before it
-            with a body that leaves. Where there is none, ``write`` gets one of its own.
-        rank_zero: no other rank calls this function, so that a gather in it would wait for ever.
+        guards: the if statements by which only one rank reaches ``write``: around it, or before it
+            with a body that leaves. If there is none, ``write`` gets a new one.
+        rank_zero: only some ranks call this function, so a gather in it would hang.
     """
     if rank_zero:
-        raise NoFixError("the function that saves runs on one rank and cannot gather from others")
+        raise NoFixError(
+            "only some ranks call this function, so gathering in it would hang; gather by hand "
+            "where every rank runs"
+        )
     for node in (*(state.node for state in states), *guards):
         if code.function(node) is not code.function(write):
-            raise NoFixError(f"`{code.short(node)}` is in another function than the write")
+            raise NoFixError(
+                f"`{code.short(node)}` is not in the function that writes the file; gather by hand "
+                "where every rank runs"
+            )
     guarded = min(guards, key=lambda guard: guard.start) if guards else _whole_write(code, write)
     place = guarded
     while code.is_elif(place):
@@ -76,30 +82,35 @@ def gather_state(
     else:
         test = f"{imports.module(DISTRIBUTED, 'dist')}.get_rank() == 0"
         edits = _guard(code, guarded, [*lines, f"if {test}:"], replaced)
-    title = "gather the whole state on every rank, and write it on one"
+    title = "gather the full state on every rank and write it on one"
     return Fix(title, Safety.UNSAFE, (*imports.edits(), *edits, *replaced))
 
 
 @builder
 def write_on_one(code: Code, write: ir.Call) -> Fix:
-    """Has rank 0 alone write a file."""
+    """Put a write under a test of rank 0."""
     statement = _whole_write(code, write)
     imports = Imports(code, write)
     test = f"{imports.module(DISTRIBUTED, 'dist')}.get_rank() == 0"
     edits = _guard(code, statement, [f"if {test}:"], ())
-    return Fix("write it on rank 0 only", Safety.UNSAFE, (*imports.edits(), *edits))
+    return Fix("write the file on rank 0 only", Safety.UNSAFE, (*imports.edits(), *edits))
 
 
 def _whole_write(code: Code, write: ir.Call) -> ir.Stmt:
-    """The statement of ``write``, with the file that is opened for it."""
+    """Return the statement of ``write``, with the ``with`` statements that open its file."""
     statement = code.statement(write)
     if not isinstance(statement, ir.Expression) or statement.value is not write:
-        raise NoFixError(f"`{code.short(statement)}` does more than the write")
+        raise NoFixError(
+            f"`{code.short(statement)}` does more than write the file; put the write under a test "
+            "of the rank by hand"
+        )
     around = code.parent(statement)
     while isinstance(around, ir.With) and any(map(_opens, around.items)):
         statement, around = around, code.parent(around)
     if not code.alone(statement):
-        raise NoFixError(f"`{code.short(statement)}` shares its line with other code")
+        raise NoFixError(
+            f"`{code.short(statement)}` shares its line with other code; put it on its own line"
+        )
     return statement
 
 
@@ -116,9 +127,9 @@ def _gathers(
     write: ir.Call,
     place: ir.Stmt,
 ) -> tuple[list[str], list[Edit]]:
-    """The assignments to put before ``place``, and the edits that use what they gather.
+    """Return the assignments to put before ``place``, and the edits that use their results.
 
-    A state taken before ``place`` is gathered where it stands.
+    A state taken before ``place`` is gathered where it is.
     """
     names: dict[str, str] = {}
     edits = []
@@ -155,7 +166,10 @@ def _check_available(code: Code, state: GatheredState, place: ir.Stmt) -> None:
     needed = _PATH.findall(f"{state.model} {state.optimizer or ''}")
     changed = clash(needed, written_between(code, place, place.start, state.node.start))
     if changed is not None:
-        raise NoFixError(f"`{changed}` changes between the rank test and the state")
+        raise NoFixError(
+            f"`{changed}` changes between the rank test and the state dict; gather above the test "
+            "by hand"
+        )
 
 
 def _put(code: Code, place: ir.Stmt, lines: Sequence[str]) -> list[Edit]:
@@ -167,7 +181,7 @@ def _put(code: Code, place: ir.Stmt, lines: Sequence[str]) -> list[Edit]:
 def _guard(
     code: Code, statement: ir.Stmt, lines: Sequence[str], replaced: Sequence[Edit]
 ) -> list[Edit]:
-    """Puts ``statement`` one level deeper below ``lines``, of which the last opens a block."""
+    """Indent ``statement`` one level under ``lines``, the last of which opens a block."""
     first, *others = code.code_lines(code.line_start(statement.start), code.after(statement))
     indent = code.indentation(statement)
     text = "".join(indent + line + code.newline for line in lines)
@@ -183,15 +197,15 @@ def _check_taken_to_save(
     write: ir.Call,
     guards: Sequence[ir.If],
 ) -> None:
-    """Raises `NoFixError` where a state that is taken above ``place`` may not be written at all."""
+    """Raise `NoFixError` if a state that is taken above ``place`` may not be written at all."""
     for state in states:
         taken = code.statement(state.node)
         if state.node.start >= place.start or runs_once(code, taken):
             continue
         for condition in conditions(code, taken, write, guards):
             raise NoFixError(
-                f"`{code.short(condition.test)}` decides below the state whether it is written, "
-                "and a gather above it would run every time; take the state below it"
+                f"`{code.short(condition.test)}` decides after the state dict is taken whether it "
+                "is written, so a gather would run every time; take the state below that test"
             )
 
 
@@ -203,9 +217,9 @@ def _when_saving(
     guards: Sequence[ir.If],
     lines: Sequence[str],
 ) -> list[str]:
-    """Gathers in the steps only that save, where the way to the write also asks for ``step % n``.
+    """Return lines that gather only in steps that save, if the write also tests ``step % n``.
 
-    Other conditions may differ from rank to rank, and a gather that some ranks skip hangs.
+    Other conditions may differ between ranks, and a gather that some ranks skip hangs.
     """
     tests = _periods(code, guard, write) if place is guard else []
     for condition in conditions(code, place, write, guards) if lines else ():
@@ -213,8 +227,8 @@ def _when_saving(
             tests.append(condition.text(code))
         elif not runs_once(code, place):
             raise NoFixError(
-                f"`{code.short(condition.test)}` also decides whether this writes, and a gather "
-                "in front of it would run every time; test it first, on all ranks alike"
+                f"`{code.short(condition.test)}` also decides whether the file is written, so a "
+                "gather above the rank test would run every time; test it first, on every rank"
             )
     if not tests or not lines:
         return list(lines)
@@ -222,7 +236,7 @@ def _when_saving(
 
 
 def _periods(code: Code, guard: ir.Stmt, write: ir.Call) -> list[str]:
-    """What the test of the rank also asks of ``step % n``, for the write to be reached."""
+    """Return the conditions on ``step % n`` in the rank test that the write depends on."""
     if not isinstance(guard, ir.If):
         return []
     inside = any(statement.start <= write.start < statement.end for statement in guard.body)
@@ -256,23 +270,26 @@ def _periodic(test: ir.Expr) -> bool:
 
 
 def gathered_write(program: Program, fact: ShardedWrite) -> Fix | Declined:
-    """Have the states of a write gathered on every rank, in the function that writes them."""
+    """Gather the states of a write on every rank, in the function that writes them."""
     site = fact.write.site
     if any(state.source.calls != site.calls for state in fact.states):
-        return Declined("the state is taken in one function and written in another")
+        return Declined(
+            "the state dict is taken in one function and written in another; gather it by hand "
+            "where it is taken"
+        )
     code = Code.of(program.tree(site.path))
     write = site.node
     assert isinstance(write, ir.Call)
     gathered = [_gathered(program, fact.trace, state) for state in fact.states]
     states = [state for state in gathered if state is not None]
     if len(states) < len(gathered):
-        return Declined("it is not clear which model the state belongs to")
+        return Declined("the model of this state has no known name here; gather the state by hand")
     local = local_tests(code, site, fact.guards)
     return gather_state(code, write, states, local, rank_zero=len(local) < len(fact.guards))
 
 
 def local_tests(code: Code, site: Site, guards: Sequence[Guard]) -> list[ir.If]:
-    """The tests of ``guards`` that are if statements in the function of a place."""
+    """Return the tests of ``guards`` that are if statements in the function of ``site``."""
     function = code.function(site.node)
     tests = [code.statement(guard.test) for guard in guards if guard.path == site.path]
     return [test for test in tests if isinstance(test, ir.If) and code.function(test) is function]
@@ -281,7 +298,7 @@ def local_tests(code: Code, site: Site, guards: Sequence[Guard]) -> list[ir.If]:
 def model_name(
     program: Program, trace: Trace, site: Site, model: Object, optimizer: Object
 ) -> str | None:
-    """What the function of the call at ``site`` calls the model of an optimizer."""
+    """Return the name of an optimizer's model in the function of the call at ``site``."""
     for call in trace.of(Call):
         if call.names and (call.site.node, call.site.calls) == (site.node, site.calls):
             for name, item in call.names.items():
@@ -296,7 +313,7 @@ def model_name(
 
 
 def _gathered(program: Program, trace: Trace, state: StateDict) -> GatheredState | None:
-    """The expression to replace, with the texts of its model and optimizer."""
+    """Return the expression to replace, with the texts of its model and optimizer."""
     path, node = state.source.path, state.source.node
     target = receiver(node)
     if target is None or not isinstance(node, ir.Call):
@@ -309,6 +326,6 @@ def _gathered(program: Program, trace: Trace, state: StateDict) -> GatheredState
 
 
 def receiver(node: ir.Node) -> ir.Expr | None:
-    """What the method is called on, of a method call."""
+    """Return the object of a method call."""
     function = node.func if isinstance(node, ir.Call) else None
     return function.value if isinstance(function, ir.Attribute) else None

@@ -1,4 +1,4 @@
-"""Whole state from one file, cut to the slices of each rank as it is loaded."""
+"""Full state from one file, split into the shards of each rank as it is loaded."""
 
 from __future__ import annotations
 
@@ -27,19 +27,23 @@ def load_state(
     *,
     rank_zero: bool = False,
 ) -> Fix:
-    """Replaces ``load_state_dict`` by the helper that gives each rank its slices.
+    """Replace ``load_state_dict`` by the helper that gives each rank its shards.
 
     Args:
-        guards: the if statements of this function that let some ranks only get to ``call``. It is
-            moved below, since the helper is a collective.
-        rank_zero: no other rank calls this function.
+        guards: the if statements of this function by which only some ranks reach ``call``. The
+            load moves below them, since the helper is a collective.
+        rank_zero: only some ranks call this function.
     """
+    kind = "model" if optimizer is None else "optimizer"
+    helper = f"set_{kind}_state_dict"
     if rank_zero:
-        raise NoFixError("the function that loads runs on one rank, and others take part in this")
+        raise NoFixError(
+            f"only some ranks call this function, so `{helper}` would hang here; call it by hand "
+            "where every rank runs"
+        )
     given = _arguments(code, call)
     imports = Imports(code, call)
-    kind = "model" if optimizer is None else "optimizer"
-    load = imports.name(HELPERS, f"set_{kind}_state_dict")
+    load = imports.name(HELPERS, helper)
     options = imports.name(HELPERS, "StateDictOptions")
     settings = "full_state_dict=True, broadcast_from_rank0=True"
     settings += f", strict={given['strict']}" if "strict" in given else ""
@@ -49,28 +53,34 @@ def load_state(
         edits = _below(code, call, guards, form, given["state_dict"])
     else:
         edits = [code.edit(call.start, call.end, form.format(given["state_dict"]))]
-    title = f"load with `{load}`, which gives each rank its slices"
+    title = f"load with `{load}`, which gives each rank its shards"
     return Fix(title, Safety.UNSAFE, (*imports.edits(), *edits))
 
 
 def _arguments(code: Code, call: ir.Call) -> dict[str, str]:
-    """The texts of what ``load_state_dict`` is given, by parameter."""
+    """Return the texts of the arguments of ``load_state_dict``, by parameter."""
     found = {}
     for index, argument in enumerate(call.args):
         name = argument.keyword or (_PARAMETERS[index] if index < len(_PARAMETERS) else "")
         if argument.star or name not in _PARAMETERS:
-            raise NoFixError(f"`{code.short(call)}` has arguments of its own")
+            raise NoFixError(
+                f"`{code.short(call)}` has arguments that the state dict helpers do not take; "
+                "replace it by hand"
+            )
         found[name] = code.slice(argument.value)
     return found
 
 
 def _below(code: Code, call: ir.Call, guards: Sequence[ir.If], form: str, given: str) -> list[Edit]:
-    """The load follows the test, in whose body rank 0 reads what the others get from it."""
+    """Return edits that move the load below the test, in whose body rank 0 reads the file."""
     statement, guard = code.statement(call), min(guards, key=lambda test: test.start)
     last = len(guards) == 1 and guard.body[-1:] == (statement,) and not guard.orelse
     whole = isinstance(statement, ir.Expression) and statement.value is call
     if not (last and whole) or code.is_elif(guard) or not code.alone(statement):
-        raise NoFixError("only some ranks get to the load, and all would take part in this one")
+        raise NoFixError(
+            "only some ranks reach this load, and its replacement needs all of them; move it out "
+            "of the rank test by hand"
+        )
     indent, newline = code.indentation(guard), code.newline
     assigned = [
         target.id
@@ -91,18 +101,21 @@ def _below(code: Code, call: ir.Call, guards: Sequence[ir.If], form: str, given:
 
 
 def whole_load(program: Program, fact: PlainLoad) -> Fix | Declined:
-    """Have the load of a fact give each rank its slices, if its model has a name there."""
+    """Replace a load by one that gives each rank its shards, if its model has a name there."""
     site = fact.call.site
     target = receiver(site.node)
     if target is None or not isinstance(site.node, ir.Call):
-        return Declined("the load is not called as a method")
+        return Declined("`load_state_dict` is not called as a method here; replace it by hand")
     code = Code.of(program.tree(site.path))
     model = code.slice(target)
     optimizer = None
     if fact.optimizer is not None:
         known = model_name(program, fact.trace, site, fact.module, fact.optimizer)
         if known is None:
-            return Declined("it is not clear what the model is called where the state is loaded")
+            return Declined(
+                "the optimizer's model has no known name here; load with "
+                "`set_optimizer_state_dict` by hand"
+            )
         model, optimizer = known, model
     local = local_tests(code, site, fact.guards)
     outside = len(local) < len(fact.guards)

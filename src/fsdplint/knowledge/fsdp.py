@@ -17,7 +17,7 @@ SINCE: dict[str, Release] = {
     "dp_mesh_dims": (2, 12, 0),
 }
 
-# What is the same under another name.
+# Arguments that FSDP2 has under another name.
 RENAMED: dict[str, str] = {
     "device_mesh": "mesh",
     "dp_mesh": "mesh",
@@ -27,7 +27,7 @@ RENAMED: dict[str, str] = {
     "cpu_offload_policy": "offload_policy",
 }
 
-# What tunes a mechanism that `fully_shard` does not have, or does by itself.
+# Arguments for mechanisms that `fully_shard` does not have, or that it handles itself.
 NEEDLESS = frozenset(
     {
         "backward_prefetch",
@@ -42,16 +42,19 @@ NEEDLESS = frozenset(
     }
 )
 
-# What has to be done in another way, or what the default need not be.
+# Why an argument has no direct replacement, and what to do by hand; defaults can be dropped.
 REPLACED: dict[str, str] = {
-    "auto_wrap_policy": "FSDP2 has no wrap policy: each block is sharded by a call of its own",
-    "sharding_strategy": "`reshard_after_forward` and the mesh say what the strategy said, "
-    "and this one cannot be read",
-    "sync_module_states": "FSDP2 does not send rank 0's weights to the other ranks",
-    "param_init_fn": "FSDP2 does not initialise modules on the meta device",
-    "process_group": "FSDP2 takes a mesh in place of a process group",
-    "ignored_modules": "FSDP2's `ignored_params` is a set of parameters",
-    "ignored_states": "FSDP2's `ignored_params` is a set of parameters",
+    "auto_wrap_policy": "FSDP2 has no wrap policy; call `fully_shard` on each block by hand",
+    "sharding_strategy": "this strategy has no direct replacement; set `reshard_after_forward` and "
+    "`mesh` by hand",
+    "sync_module_states": "FSDP2 does not broadcast rank 0's weights; broadcast or load them by "
+    "hand",
+    "param_init_fn": "FSDP2 does not initialize modules on the meta device; call `to_empty` and "
+    "initialize them by hand",
+    "process_group": "FSDP2 takes a mesh instead of a process group; build and pass one by hand",
+    "ignored_modules": "`ignored_params` takes a set of parameters; pass those of the modules by "
+    "hand",
+    "ignored_states": "`ignored_params` takes a set of parameters; pass them by hand",
 }
 
 FOREIGN = frozenset({*RENAMED, *NEEDLESS, *REPLACED})
@@ -59,7 +62,7 @@ FOREIGN = frozenset({*RENAMED, *NEEDLESS, *REPLACED})
 
 SUMMON_FULL_PARAMS = f"{FSDP1}.summon_full_params"
 STATE_DICT_TYPE = f"{FSDP1}.state_dict_type"
-# Gives rank 0 the state and the others an empty dict, unless told otherwise.
+# By default, returns the state on rank 0 and an empty dict on the others.
 FULL_OPTIM_STATE_DICT = f"{FSDP1}.full_optim_state_dict"
 OPTIM_STATE_DICT_TO_LOAD = f"{FSDP1}.optim_state_dict_to_load"
 # The module and the name of an enumeration, and what the members of both enumerations start with.
@@ -72,14 +75,14 @@ HYBRID_STRATEGIES = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
 # The one of them that reshards as a strategy for one dimension does.
 HYBRID_OF = {"FULL_SHARD": "HYBRID_SHARD", "SHARD_GRAD_OP": "_HYBRID_SHARD_ZERO2"}
 
-# Static methods, with the position and keyword of the model and what they do to FSDP2's.
+# Static methods, with the position and keyword of the model and their effect on an FSDP2 model.
 FSDP1_STATICS: dict[str, tuple[int, str, str]] = {
-    STATE_DICT_TYPE: (0, "module", "gathers nothing and ends in a KeyError"),
-    f"{FSDP1}.set_state_dict_type": (0, "module", "does nothing, so that its state stays sharded"),
+    STATE_DICT_TYPE: (0, "module", "gathers nothing and raises a KeyError"),
+    f"{FSDP1}.set_state_dict_type": (0, "module", "does nothing, and the state stays sharded"),
     SUMMON_FULL_PARAMS: (
         0,
         "module",
-        "does nothing, so that its parameters stay sharded",
+        "does nothing, and the parameters stay sharded",
     ),
     f"{FSDP1}.optim_state_dict": (0, "model", "raises an AttributeError"),
     OPTIM_STATE_DICT_TO_LOAD: (0, "model", "raises an AttributeError"),

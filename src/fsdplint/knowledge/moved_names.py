@@ -1,7 +1,7 @@
-"""Names of torch.distributed that moved or went, with the releases.
+"""Names of torch.distributed that moved or were removed, with the releases.
 
-Source: the wheels of torch 2.4 to 2.15, read; each path was imported on 2.6, 2.13 and 2.15. What
-was gone by 2.6 already, it is not known since when, is listed with 2.6.
+Source: the wheels of torch 2.4 to 2.15, read; each path was imported on 2.6, 2.13 and 2.15. Names
+that were gone by 2.6, in an unknown release, are listed with 2.6.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _WRAPPER = f"{_DIST}.algorithms._checkpoint.checkpoint_wrapper"
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A module or a name that is not everywhere.
+    """A module or a name that some releases lack.
 
     Attributes:
         gone: the first release that is known to lack it.
-        new: what has the same content under another name, "" if nothing has.
+        new: the name with the same content, "" if there is none.
         since: the first release that has ``new``.
-        instead: for people, where nothing is the same.
+        instead: why there is no fix and what to do by hand, if there is no ``new``.
     """
 
     old: str
@@ -40,8 +40,8 @@ GONE: tuple[Moved, ...] = (
     Moved(
         f"{_DIST}._composable.fully_shard",
         (2, 6, 0),
-        instead="it was FSDP1's composable form; `fully_shard` of `torch.distributed.fsdp` is "
-        "FSDP2's, with other arguments",
+        instead="it was FSDP1's composable API; port the code by hand to FSDP2's "
+        "`torch.distributed.fsdp.fully_shard`, which takes other arguments",
     ),
     Moved(f"{_OLD_FSDP}._fsdp_api", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_api", (2, 6, 0)),
     Moved(f"{_OLD_FSDP}._fsdp_param", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_param", (2, 6, 0)),
@@ -75,28 +75,32 @@ GONE: tuple[Moved, ...] = (
     Moved(
         f"{_TENSOR}.parallel.PairwiseParallel",
         (2, 6, 0),
-        instead="`ColwiseParallel` and `RowwiseParallel` are given to the two modules of a pair",
+        instead="it has no replacement; use `ColwiseParallel` and `RowwiseParallel` by hand",
     ),
     Moved(
         f"{_TENSOR}.parallel.make_input_replicate_1d",
         (2, 6, 0),
-        instead="the styles take `input_layouts`",
+        instead="it has no replacement; pass `input_layouts` to the style by hand",
     ),
     Moved(
         f"{_TENSOR}.parallel.make_output_tensor",
         (2, 6, 0),
-        instead="the styles take `output_layouts`",
+        instead="it has no replacement; pass `output_layouts` to the style by hand",
     ),
-    Moved(f"{_DIST}._spmd", (2, 5, 0), instead="the prototype was given up"),
+    Moved(
+        f"{_DIST}._spmd",
+        (2, 5, 0),
+        instead="this prototype was removed without replacement; rewrite the code by hand",
+    ),
     Moved(
         f"{_DIST}.pipeline.sync",
         (2, 6, 0),
-        instead="`torch.distributed.pipelining` does it in another way",
+        instead="`torch.distributed.pipelining` replaces it, with another API; port it by hand",
     ),
     Moved(
         f"{_DIST}.pipelining.ManualPipelineStage",
         (2, 6, 0),
-        instead="`PipelineStage` is made with other arguments",
+        instead="`PipelineStage` replaces it with other arguments; port the code by hand",
     ),
     Moved(
         f"{_DIST}.checkpoint.fsspec",
@@ -113,7 +117,7 @@ GONE: tuple[Moved, ...] = (
     Moved(
         f"{_DIST}.checkpoint.state_dict.load_state_dict",
         (2, 6, 0),
-        instead="`set_state_dict` does it, with other arguments",
+        instead="`set_state_dict` replaces it with other arguments; port the call by hand",
     ),
     Moved(
         f"{_WRAPPER}.apply_activation_checkpointing_wrapper",
@@ -125,7 +129,7 @@ GONE: tuple[Moved, ...] = (
     Moved(
         f"{_FSDP}.flatten_params_wrapper",
         (2, 6, 0),
-        instead="FSDP1 flattens by a handle of each unit now",
+        instead="FSDP1 has no such wrapper any more; rewrite the code by hand",
     ),
     Moved(
         f"{_FSDP}.ShardedGradScaler",
@@ -140,7 +144,9 @@ GONE: tuple[Moved, ...] = (
         (2, 6, 0),
     ),
     Moved(
-        f"{_FSDP}.wrap.ParamExecOrderWrapPolicy", (2, 6, 0), instead="the prototype was given up"
+        f"{_FSDP}.wrap.ParamExecOrderWrapPolicy",
+        (2, 6, 0),
+        instead="this prototype was removed without replacement; choose another policy by hand",
     ),
     Moved(
         "torch.nn.parallel.FullyShardedDataParallel",
@@ -150,7 +156,7 @@ GONE: tuple[Moved, ...] = (
     ),
 )
 
-# Where a name is in the releases that do not have it here yet.
+# The module of a name in the releases that do not have it here yet.
 BEFORE: dict[str, str] = {
     **dict.fromkeys(
         (
@@ -177,5 +183,5 @@ BEFORE: dict[str, str] = {
 
 
 def moved(name: str) -> Moved | None:
-    """What is known of an imported name that is, or is inside, one that is gone."""
+    """Return what is known of an imported name that is, or is inside, a removed one."""
     return next((m for m in GONE if name == m.old or name.startswith(m.old + ".")), None)

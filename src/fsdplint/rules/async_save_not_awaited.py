@@ -1,4 +1,4 @@
-"""Checkpoints that are saved in the background, and that nothing waits for."""
+"""Asynchronous checkpoint saves that nothing waits for."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD508",
-    summary="nothing waits for a checkpoint that is saved in the background",
+    summary="an asynchronous checkpoint save is never awaited, or awaited too late",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="no public code that was looked at makes this mistake.",
+    preview="no public code examined so far makes this mistake.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Where a future goes: a variable, or a list at the end of which it is."""
+    """Where a future is kept: in a variable, or at the end of a list."""
 
     name: str
     in_list: bool
@@ -43,12 +43,12 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Unawaited:
-    """A save in the background whose future nobody can wait for.
+    """An asynchronous save whose future nothing awaits in time.
 
     Attributes:
-        following: what may happen while the save runs: the end of the process group, or the next
-            save, which is the same call where a loop repeats it.
-        kept: what has the future, where something waits for it too late.
+        following: the call that may run during the save: one that destroys the process group, or
+            the next save, which is the same call if a loop repeats it.
+        kept: where the future is kept, None if it is dropped.
     """
 
     save: Call
@@ -57,7 +57,7 @@ class Unawaited:
 
 
 def unawaited_saves(program: Program) -> Iterator[Unawaited]:
-    """Saves whose future is dropped, with what happens next on the path."""
+    """Yield the saves that are not awaited in time, with the next call on the path."""
     for trace in program.traces:
         for save in trace.calls(ASYNC_SAVE):
             if not is_by_all(save) or not _is_in_thread(save):
@@ -71,7 +71,7 @@ def unawaited_saves(program: Program) -> Iterator[Unawaited]:
 
 
 def _is_in_thread(save: Call) -> bool:
-    """Whether the save surely runs in a thread, rather than in another process."""
+    """Whether the save certainly runs in a thread, rather than in another process."""
     return "async_checkpointer_type" not in save.arguments.keywords
 
 
@@ -147,11 +147,11 @@ def _means(node: ir.Node, name: str) -> bool:
     return isinstance(node, (ir.Name, ir.Attribute)) and ir.last_name(node) == name
 
 
-# Futures that something waits for behind the next save
+# Futures that are not awaited before the next save
 
 
 def _awaited_late(program: Program, trace: Trace, save: Call) -> Iterator[Unawaited]:
-    """A save whose future nothing looks at before the next one starts."""
+    """Yield a save whose future nothing reads before the next save starts."""
     tree, node = program.tree(save.site.path), save.site.node
     kept, used = _kept(tree, node)
     scope = tree.function(node) or tree.module
@@ -175,7 +175,7 @@ def _awaited_late(program: Program, trace: Trace, save: Call) -> Iterator[Unawai
 
 
 def _kept(tree: Tree, call: ir.Node) -> tuple[Kept | None, ir.Node | None]:
-    """Where a future goes, and the node that names the list it is appended to."""
+    """Return where a future is kept, and the node of the list it is appended to."""
     parent = tree.statement(call)
     if isinstance(parent, ir.Assign) and parent.value is call and len(parent.targets) == 1:
         target = parent.targets[0]
@@ -191,7 +191,7 @@ def _kept(tree: Tree, call: ir.Node) -> tuple[Kept | None, ir.Node | None]:
 
 
 def _is_own(scope: ir.Node, name: str) -> bool:
-    """Whether a variable surely belongs to the function, or the module, that binds it."""
+    """Whether a variable certainly belongs to the function, or the module, that binds it."""
     shared = {n for each in ir.walk(scope) if isinstance(each, ir.Scope) for n in each.names}
     return name not in shared and any(
         isinstance(target, ir.Name) and target.id == name
@@ -208,7 +208,7 @@ def _own_ancestors(tree: Tree, node: ir.Node) -> Iterator[ir.Node]:
 
 
 def _next_beside(program: Program, trace: Trace, save: Call) -> Call | None:
-    """The next save, if it is a statement of the same block."""
+    """Return the next save, if it is a statement of the same block."""
     tree = program.tree(save.site.path)
     later = (call for call in trace.calls(ASYNC_SAVE) if call.time > save.time)
     call = next(later, None)
@@ -218,7 +218,7 @@ def _next_beside(program: Program, trace: Trace, save: Call) -> Call | None:
     return call if tree.statement(call.site.node) in block and call is not save else None
 
 
-_MIXED = "can start while it runs; their collectives get mixed up, and both fail"
+_MIXED = "can start before it finishes; their collectives then mix, and both saves fail"
 
 
 def reports(program: Program) -> Iterator[Report]:
@@ -227,8 +227,8 @@ def reports(program: Program) -> Iterator[Report]:
         until = "" if fact.kept is None else " in time"
         yield Report(
             program.span(site),
-            f"nothing waits for this save{until}: {_harm(program, fact)}",
-            "its future is dropped" if fact.kept is None else "its future is awaited too late",
+            f"nothing waits for this asynchronous save{until}: {_harm(program, fact)}",
+            "future is never awaited" if fact.kept is None else "future is not awaited in time",
             (*_evidence(program, fact), *program.conditions(site, following.site)),
             partial(_fix, program, fact),
         )
@@ -241,33 +241,39 @@ def _harm(program: Program, fact: Unawaited) -> str:
     text = program.text(following.site.path, following.site.node)
     where = program.where(following.site, site)
     if following.name == DESTROY:
-        return f"`{text}` {where} can end it while it runs, and the checkpoint is then incomplete"
+        return f"`{text}` {where} can cut it off and leave the checkpoint incomplete"
     return f"the one {where} {_MIXED}"
 
 
 def _evidence(program: Program, fact: Unawaited) -> Iterator[Evidence]:
     if fact.following is not fact.save:
-        note = "ends the process group" if fact.following.name == DESTROY else "the next save"
+        note = (
+            "destroys the process group"
+            if fact.following.name == DESTROY
+            else "starts the next save"
+        )
         yield program.evidence(fact.following.site, note)
 
 
 def _fix(program: Program, fact: Unawaited) -> Fix | Declined:
     call = fact.save.site.node
     if "async_stager" in fact.save.arguments.keywords:
-        return Declined("the stager decides what this returns; wait for its `upload_completion`")
+        return Declined(
+            "`async_stager` decides what this returns; wait for its `upload_completion` by hand"
+        )
     code = Code.of(program.tree(fact.save.site.path))
     if fact.kept is not None:
         return _wait_first(code, fact.save.site.node, fact.following.site.node, fact.kept)
     edit = code.edit(call.end, call.end, ".result()")
-    return Fix("wait until the checkpoint is saved", Safety.UNSAFE, (edit,))
+    return Fix("wait for the save to finish", Safety.UNSAFE, (edit,))
 
 
 @builder
 def _wait_first(code: Code, save: ir.Node, following: ir.Node, kept: Kept) -> Fix:
-    """Waits for the save before the next one starts."""
+    """Wait for the save before the next one starts."""
     statement = code.statement(following)
     if not code.starts_line(statement):
-        raise NoFixError("the save shares its line with another statement")
+        raise NoFixError("the next save shares its line with other code; put it on its own line")
     indent, name = code.indentation(statement), kept.name
     wait = f"{name}[-1].result()" if kept.in_list else f"{name}.result()"
     lines = [wait]
@@ -279,11 +285,11 @@ def _wait_first(code: Code, save: ir.Node, following: ir.Node, kept: Kept) -> Fi
             edits = _nothing_yet(code, save, name)
     text = "".join(f"{indent}{line}{code.newline}" for line in lines)
     edits.append(code.insert_lines(code.line_start(statement.start), text))
-    return Fix("wait for the save before the next one starts", Safety.UNSAFE, tuple(edits))
+    return Fix("wait for this save before starting the next one", Safety.UNSAFE, tuple(edits))
 
 
 def _nothing_yet(code: Code, save: ir.Node, name: str) -> list[Edit]:
-    """The edit that has the variable hold None before the loops, unless it does."""
+    """Return the edit that sets the variable to None before the loops, unless it is so."""
     *_, loop = (n for n in _own_ancestors(code, save) if isinstance(n, (ir.For, ir.While)))
     scope = code.function(save) or code.module
     others = [
@@ -296,7 +302,9 @@ def _nothing_yet(code: Code, save: ir.Node, name: str) -> list[Edit]:
     if any(
         not isinstance(each.value, ir.Constant) or each.value.value is not None for each in others
     ):
-        raise NoFixError(f"`{name}` holds something else before")
+        raise NoFixError(
+            f"`{name}` also holds other values; wait by hand before the next save starts"
+        )
     if any(each.start < loop.start for each in others):
         return []
     line = f"{code.indentation(loop)}{name} = None{code.newline}"

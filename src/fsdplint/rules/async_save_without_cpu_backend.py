@@ -1,4 +1,4 @@
-"""Checkpoints saved in the background, in a process group that has no backend for the CPU."""
+"""Asynchronous checkpoint saves on a process group without a CPU backend."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD509",
-    summary="a checkpoint is saved in the background without a backend for the CPU",
+    summary="`async_save` runs on a process group that has no CPU backend",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="it has one finding on real code yet, which is right.",
+    preview="it has only one finding on public code so far; that one is correct.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class NoCpuBackend:
-    """A save in the background by a process group that is NCCL's alone."""
+    """An asynchronous save on a process group that has only the NCCL backend."""
 
     init: Call
     save: Call
 
 
 def saves_without_backend(program: Program) -> Iterator[NoCpuBackend]:
-    """The first save in the background on each path whose process groups are NCCL's alone."""
+    """Yield the first asynchronous save on each path whose process groups have only NCCL."""
     for trace in program.traces:
         inits = trace.calls(INIT)
         if not all(is_nccl_alone(program, init) for init in inits):
@@ -51,7 +51,7 @@ def saves_without_backend(program: Program) -> Iterator[NoCpuBackend]:
 
 
 def _is_of_default(save: Call) -> bool:
-    """Whether a save surely is the default process group's."""
+    """Whether a save certainly uses the default process group."""
     group = save.argument(KEYWORD_ONLY, "process_group")
     whole = isinstance(group, Symbol) and group.name == WORLD
     whole = whole or group is None or (isinstance(group, Const) and group.value is None)
@@ -64,11 +64,10 @@ def reports(program: Program) -> Iterator[Report]:
         node = written_backend(fact.init)
         yield Report(
             Span(init.path, node.start, node.end),
-            "the process group has a backend for CUDA only, and "
             f"`{program.text(save.path, save.node.func)}` {program.where(save, init)} "  # type: ignore[attr-defined]  # a call
-            "needs one for the CPU, where it keeps the copy that it saves",
-            "no backend for the CPU",
-            (program.evidence(save, "fails here"), *program.conditions(init, save)),
+            "crashes: it needs a CPU backend, and this process group has only NCCL",
+            "no CPU backend",
+            (program.evidence(save, "crashes here"), *program.conditions(init, save)),
             partial(_fix, program, fact),
         )
 

@@ -1,4 +1,4 @@
-"""Distributed checkpoints that each rank saves in a folder of its own."""
+"""Distributed checkpoints that each rank saves to a different folder."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD507",
-    summary="ranks save one checkpoint in different folders",
+    summary="ranks save their parts of one checkpoint to different folders",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="no public code that was looked at makes this mistake.",
+    preview="no public code examined so far makes this mistake.",
 )
 
 
@@ -38,9 +38,9 @@ class Scattered:
     """A save in which no two ranks have the same path.
 
     Attributes:
-        node: the argument that is the path, or the writer where that is built elsewhere.
-        path: the expression of the path, None where it is written elsewhere.
-        source: the rank, or what each process makes up, that is in the path.
+        node: the argument with the path, or the writer if the path is built elsewhere.
+        path: the expression of the path, None if it is built elsewhere.
+        source: the rank, or the value that each process makes up, that is in the path.
     """
 
     save: Call
@@ -51,7 +51,7 @@ class Scattered:
 
 
 def scattered_saves(program: Program) -> Iterator[Scattered]:
-    """Saves by all ranks of what is sharded, each to its own path."""
+    """Yield saves of sharded state by all ranks, each to a different path."""
     for trace in program.traces:
         for save in trace.calls(*SAVES):
             shard = _sharded(program, trace, save)
@@ -62,15 +62,15 @@ def scattered_saves(program: Program) -> Iterator[Scattered]:
 
 
 def _sharded(program: Program, trace: Trace, save: Call) -> Sharding | None:
-    """What shards a model before the save: the run then has more than one rank."""
+    """Return what shards a model before the save: the job then has more than one rank."""
     before = (each for each in trace.units() if each.time < save.time)
     return next((each for each in before if program.together(save.site, each.site)), None)
 
 
 def _is_of_all(save: Call) -> bool:
-    """Whether all ranks surely save one checkpoint together."""
+    """Whether all ranks certainly save one checkpoint together."""
     by_rank = any(guard.divergent for guard in save.site.guards)
-    # Without collectives, each rank writes metadata of its own.
+    # Without collectives, each rank writes its own metadata.
     collective = "use_collectives" not in save.arguments.keywords
     return is_by_all(save) and collective and not by_rank
 
@@ -92,15 +92,15 @@ _WRITER = {False: (KEYWORD_ONLY, "storage_writer"), True: (1, "storage_writer")}
 
 
 def _is_own(program: Program, source: Object, save: Site) -> bool:
-    """Whether each process that saves makes up the value: not one that starts the others.
+    """Whether each saving process makes up the value, rather than one that starts the others.
 
-    What rank 0 alone makes up is sent to the others.
+    A value that only rank 0 makes up is sent to the others.
     """
     if not is_made_up(source):
         return True
     if source.site is None or any(guard.divergent for guard in source.site.guards):
         return False
-    # Where one path makes the value equal, another that does not may be that of a single process.
+    # If one path makes the value equal, a path that does not may be for a single process.
     if any(source.site.node in trace.agreed for trace in program.traces):
         return False
     calls = [call for call in save.calls if call not in source.site.calls]
@@ -108,7 +108,7 @@ def _is_own(program: Program, source: Object, save: Site) -> bool:
 
 
 def _starts_processes(program: Program, path: str, call: ir.Node) -> bool:
-    """Whether a library calls the function, or whoever it is that is not known."""
+    """Whether a library, or unknown code, calls the function."""
     if not isinstance(call, ir.Call):
         return False
     library = library_name(program.project, path, call.func)
@@ -116,7 +116,7 @@ def _starts_processes(program: Program, path: str, call: ir.Node) -> bool:
 
 
 def _written(call: ir.Node) -> tuple[ir.Node, ir.Expr | None]:
-    """The argument of a save that a report points to, and the path if it is written in it."""
+    """Return the argument of a save to report, and the path if the argument contains it."""
     named = argument(call, KEYWORD_ONLY, "checkpoint_id")
     if named is not None:
         return named.value, named.value
@@ -132,45 +132,56 @@ def reports(program: Program) -> Iterator[Report]:
         site, node = fact.save.site, fact.node
         yield Report(
             Span(site.path, node.start, node.end),
-            f"{_reason(program, fact)}: ranks save their shards in different folders, and the "
-            "checkpoint cannot be loaded",
+            _message(program, fact),
             "differs between ranks",
             (*_evidence(program, fact), *program.conditions(fact.shard.site, site)),
             partial(_fix, program, fact),
         )
 
 
-def _reason(program: Program, fact: Scattered) -> str:
+def _message(program: Program, fact: Scattered) -> str:
     text, source = program.text(fact.save.site.path, fact.node), fact.source
     if is_made_up(source) and source.site is not None:
         made = program.text(source.site.path, source.site.node)
         where = program.where(source.site, fact.save.site)
         within = source.site.node.start >= fact.node.start and source.site.node.end <= fact.node.end
-        return f"every rank calls `{made}` {'here' if within else where} for itself"
-    return f"`{text}` contains the rank"
+        return (
+            f"every rank makes up its own path with `{made}`{'' if within else f' {where}'}: "
+            "shards can end up in different folders, and the checkpoint then cannot be loaded"
+        )
+    return (
+        f"`{text}` contains the rank: ranks save their shards to different folders, and the "
+        "checkpoint cannot be loaded"
+    )
 
 
 def _evidence(program: Program, fact: Scattered) -> Iterator[Evidence]:
     if is_made_up(fact.source) and fact.source.site is not None:
-        yield program.evidence(fact.source.site, "another value on every rank")
-    yield program.evidence(fact.shard.site, "sharded over the ranks")
+        yield program.evidence(fact.source.site, "each rank gets its own value")
+    yield program.evidence(fact.shard.site, "sharded across ranks")
 
 
 def _fix(program: Program, fact: Scattered) -> Fix | Declined:
     if not is_made_up(fact.source):
-        return Declined("leave the rank out of the path, here and where the checkpoint is loaded")
+        return Declined(
+            "the code that loads the checkpoint has to change too; remove the rank from the path "
+            "in both by hand"
+        )
     if fact.path is None:
-        return Declined("the path is written elsewhere; have rank 0 make it and broadcast it there")
+        return Declined("the path is built elsewhere; broadcast rank 0's path there by hand")
     code = Code.of(program.tree(fact.save.site.path))
     return broadcast_path(code, fact.save.site.node, fact.path)
 
 
 @builder
 def broadcast_path(code: Code, save: ir.Node, path: ir.Expr) -> Fix:
-    """Gives all ranks the path of rank 0."""
+    """Broadcast the path of rank 0."""
     statement = code.statement(save)
     if not code.starts_line(statement) or not isinstance(statement, (ir.Expression, ir.Assign)):
-        raise NoFixError(f"`{code.short(statement)}` leaves no place for a broadcast before it")
+        raise NoFixError(
+            f"no statement fits in front of `{code.short(statement)}`; broadcast rank 0's path by "
+            "hand"
+        )
     imports = Imports(code, save)
     broadcast = imports.name(DISTRIBUTED, "broadcast_object_list")
     name = fresh(code, save, "paths")
@@ -180,4 +191,4 @@ def broadcast_path(code: Code, save: ir.Node, path: ir.Expr) -> Fix:
         code.insert_lines(code.line_start(statement.start), lines),
         code.edit(path.start, path.end, f"{name}[0]"),
     )
-    return Fix("save in the folder that rank 0 names", Safety.UNSAFE, (*imports.edits(), *edits))
+    return Fix("broadcast rank 0's path to all ranks", Safety.UNSAFE, (*imports.edits(), *edits))

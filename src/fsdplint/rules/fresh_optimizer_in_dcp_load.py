@@ -1,7 +1,7 @@
-"""A finding is a load that is lost on every path that comes to it, as `facts/lost_loads` says.
+"""Loads of distributed checkpoints that restore nothing on any path, by `facts/lost_loads`.
 
-The fix has the load fill what the helpers of PyTorch give, which name every tensor, and changes the
-saves that write the same checkpoint.
+The fix loads into the state that PyTorch's helpers return, which names every tensor, and changes
+the saves that write the same checkpoint.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD504",
-    summary="a distributed checkpoint's load restores no state of a model or an optimizer",
+    summary="a distributed checkpoint is loaded into an empty optimizer state or an unused copy",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -53,9 +53,9 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(site),
             _message(program, fact),
-            "loads no optimizer state" if fact.why is Why.FRESH else "what this loads is lost",
+            "restores no optimizer state" if fact.why is Why.FRESH else "loads into an unused copy",
             (
-                program.evidence(fact.shard.site, "the parameters are sharded"),
+                program.evidence(fact.shard.site, "parameters are sharded here"),
                 *(
                     program.evidence(entry.given.site, _note(entry, fact))
                     for entry in fact.entries
@@ -74,25 +74,29 @@ def _message(program: Program, fact: LostLoad) -> str:
             "this load restores no optimizer state: the optimizer has not stepped yet, so its "
             "state dict is empty"
         )
-    assert entry.given is not None  # a copy is what a call gave
+    assert entry.given is not None  # a call returned the copy
     given = program.text(entry.given.site.path, entry.given.site.node)
-    return f"this loads into the copy that `{given}` returns, and nothing writes it back"
+    return (
+        f"this loads into the copy that `{given}` returns, and nothing sets it on the "
+        f"{'model' if entry.optimizer is None else 'optimizer'}: the loaded state is lost"
+    )
 
 
 def _note(entry: Entry, fact: LostLoad) -> str:
     if entry.raw and fact.why is Why.FRESH:
-        return "no state is named here before the first step"
+        return "empty before the first step"
     flat = fact.shard.generation is Generation.FSDP1
-    return "a copy under FSDP1" if flat else "a gathered copy"
+    return "returns a copy under FSDP1" if flat else "returns a gathered copy"
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Where an entry's state is written, and the texts of what it is of.
+    """The expression of an entry's state, and the texts of its owner.
 
     Attributes:
-        node: the expression that stands for it.
-        model: what the function calls the model, "" where the state is the model's own.
+        node: the expression of the state.
+        owner: the text of the model or the optimizer that has the state.
+        model: the text of the optimizer's model, "" if the state is a model's.
     """
 
     entry: Entry
@@ -103,10 +107,10 @@ class _State:
 
 @builder
 def give_back(program: Program, fact: LostLoad) -> Fix:
-    """Has the load fill what the helpers give, and gives that to the model or the optimizer.
+    """Load into the helpers' state, and set it on the model or the optimizer.
 
-    The helpers name parameters where an optimizer numbers them, so that the saves of the same
-    checkpoint are changed as well.
+    The helpers name parameters where an optimizer numbers them, so the saves of the same
+    checkpoint change as well.
     """
     call = fact.call.site.node
     assert isinstance(call, ir.Call)
@@ -114,9 +118,13 @@ def give_back(program: Program, fact: LostLoad) -> Fix:
     require_exact(code)
     statement = code.statement(call)
     if not isinstance(statement, ir.Expression) or statement.value is not call:
-        raise NoFixError(f"`{code.short(statement)}` does more than the load")
+        raise NoFixError(
+            f"`{code.short(statement)}` does more than load; set the loaded state by hand"
+        )
     if not code.alone(statement):
-        raise NoFixError(f"`{code.short(statement)}` shares its line with other code")
+        raise NoFixError(
+            f"`{code.short(statement)}` shares its line with other code; put it on its own line"
+        )
     states = [_state(program, fact.trace, fact.call, entry) for entry in fact.entries]
     imports = Imports(code, call)
     edits = [_asked(code, imports, state) for state in states if state.entry.raw]
@@ -133,16 +141,19 @@ def give_back(program: Program, fact: LostLoad) -> Fix:
     text = "".join(indent + line + code.newline for line in lines)
     after = [code.insert_lines(code.after(statement), text)] if lines else []
     saves = _saves(program, code, imports, [state for state in states if state.entry.raw])
-    title = "load into state that names every tensor, and give it back"
+    title = "load into the state of PyTorch's helpers and set it afterwards"
     return Fix(title, Safety.UNSAFE, (*imports.edits(), *named, *after, *saves))
 
 
 def _state(program: Program, trace: Trace, call: Call, entry: Entry) -> _State:
-    """What is written for ``entry`` in the function of ``call``, a save or a load."""
+    """Return the expression of ``entry`` in the function of ``call``, a save or a load."""
     at = call if entry.given is None else entry.given
     node = _written(program, call, entry)
     if (at.site.path, at.site.calls) != (call.site.path, call.site.calls):
-        raise NoFixError("the state is taken in another function than the checkpoint's call")
+        raise NoFixError(
+            "the state dict is built in another function than the checkpoint call; change both by "
+            "hand"
+        )
     target = node
     if entry.given is not None:
         code = Code.of(program.tree(call.site.path))
@@ -150,7 +161,9 @@ def _state(program: Program, trace: Trace, call: Call, entry: Entry) -> _State:
         if entry.given.receiver is None:
             own = _argument(node, 0 if entry.optimizer is None else 1)
         if own is None:
-            raise NoFixError(f"`{code.short(node)}` is not called as a method")
+            raise NoFixError(
+                f"`{code.short(node)}` is not called as a method here; replace it by hand"
+            )
         target = own
     owner, model = program.text(call.site.path, target), ""
     if entry.optimizer is not None:
@@ -160,7 +173,10 @@ def _state(program: Program, trace: Trace, call: Call, entry: Entry) -> _State:
         else:
             known = model_name(program, trace, at.site, entry.owner, entry.optimizer)
         if known is None:
-            raise NoFixError("it is not clear what the optimizer's model is called there")
+            raise NoFixError(
+                "the optimizer's model has no known name here; use `get_optimizer_state_dict` by "
+                "hand"
+            )
         model = known
     return _State(entry, node, owner, model)
 
@@ -171,7 +187,7 @@ def _argument(node: ir.Expr, position: int) -> ir.Expr | None:
 
 
 def _written(program: Program, call: Call, entry: Entry) -> ir.Expr:
-    """The expression of an entry: the call that gives it, or the value in the dict display."""
+    """Return the expression of an entry: the call that returns it, or a value in a dict."""
     if entry.given is not None:
         assert isinstance(entry.given.site.node, ir.Call)
         return entry.given.site.node
@@ -188,7 +204,9 @@ def _written(program: Program, call: Call, entry: Entry) -> ir.Expr:
         values = [v for k, v in items if isinstance(k, ir.Constant) and k.value == key]
         display = values[0] if len(values) == 1 else None
     if not isinstance(display, (ir.Name, ir.Attribute)):
-        raise NoFixError("the state is not written as one dictionary")
+        raise NoFixError(
+            "the state is not a dict literal here; use `get_optimizer_state_dict` by hand"
+        )
     return display
 
 
@@ -199,23 +217,25 @@ def _binds(node: ir.Assign, name: str) -> bool:
 def _key(key: object) -> str:
     if isinstance(key, str) and key.isprintable() and not set(key) & set('"\\'):
         return f'"{key}"'
-    raise NoFixError("a key of the state is no plain text")
+    raise NoFixError("a key of the state is not a plain string; set the loaded state by hand")
 
 
 def _asked(code: Code, imports: Imports, state: _State) -> Edit:
-    """The optimizer's state by its helper, which names what the optimizer does not have yet."""
+    """Return the edit that takes the optimizer's state with the helper, which names all of it."""
     get = imports.name(HELPERS, "get_optimizer_state_dict")
     text = f"{get}({state.model}, {state.owner})"
     return code.edit(state.node.start, state.node.end, text)
 
 
 def _name(code: Code, call: ir.Call, edits: list[Edit]) -> tuple[str, list[Edit]]:
-    """The name of what is loaded, and the edits that give it one and make its state complete."""
+    """Return the name of the loaded state, and the edits that name and complete it."""
     argument = state_argument(call)
     if isinstance(argument, ir.Name):
         return argument.id, list(edits)
     if argument is None:
-        raise NoFixError(f"`{code.short(call)}` is given its state by other arguments")
+        raise NoFixError(
+            f"`{code.short(call)}` does not show its state argument; set the loaded state by hand"
+        )
     name, text = fresh(code, call, "state_dict"), code.slice(argument)
     outside = []
     for edit in sorted(edits, key=lambda edit: -edit.span.start):
@@ -246,7 +266,7 @@ def _put(code: Code, imports: Imports, state: _State, given: str) -> str:
 
 
 def _given_later(fact: LostLoad, entry: Entry) -> Call | None:
-    """The call that gives the loaded state to the optimizer already."""
+    """Return the call that already sets the loaded state on the optimizer."""
     setters = (
         "load_state_dict",
         f"{HELPERS}.set_optimizer_state_dict",
@@ -261,22 +281,27 @@ def _given_later(fact: LostLoad, entry: Entry) -> Call | None:
 
 
 def _replaced(imports: Imports, code: Code, later: Call, state: _State) -> list[Edit]:
-    """Turns ``optimizer.load_state_dict(…)`` into the helper that reads names."""
+    """Return edits from ``optimizer.load_state_dict(…)`` to the helper that reads names."""
     if later.name != "load_state_dict":
         return []
     node = later.site.node
     here = (later.site.path, code.function(node)) if later.site.path == code.path else None
     if here != (code.path, code.function(state.node)) or not isinstance(node, ir.Call):
-        raise NoFixError("the state is given to the optimizer in another function")
+        raise NoFixError(
+            "another function loads the state into the optimizer; use `set_optimizer_state_dict` "
+            "there by hand"
+        )
     if len(node.args) != 1:
-        raise NoFixError(f"`{code.short(node)}` has arguments of its own")
+        raise NoFixError(
+            f"`{code.short(node)}` has extra arguments; use `set_optimizer_state_dict` by hand"
+        )
     put = imports.name(HELPERS, "set_optimizer_state_dict")
     given = code.slice(node.args[0].value)
     return [code.edit(node.start, node.end, f"{put}({state.model}, {state.owner}, {given})")]
 
 
 def _saves(program: Program, code: Code, imports: Imports, lost: Iterable[_State]) -> list[Edit]:
-    """The edits of the saves that write the optimizers' numbered state under the same keys."""
+    """Return the edits of the saves that write optimizers' numbered state under these keys."""
     keys = {state.entry.keys for state in lost}
     seen: set[ir.Node] = {state.node for state in lost}
     edits: list[Edit] = []
@@ -292,19 +317,22 @@ def _saves(program: Program, code: Code, imports: Imports, lost: Iterable[_State
             edits.append(_asked(code, imports, state))
     if found < keys:
         raise NoFixError(
-            "no save of this checkpoint is seen, and what `optimizer.state_dict()` saved "
-            "does not have the names that the helper asks for"
+            "the code that saves this checkpoint was not found, and the helpers cannot read what "
+            "`optimizer.state_dict()` saved; change the save and the load by hand"
         )
     return edits
 
 
 def _check_saved(code: Code, save: Site, state: _State) -> None:
-    """Raise ``NoFixError`` unless the helper can take the place of a save's state."""
+    """Raise ``NoFixError`` unless the helper can replace a save's state."""
     if save.path != code.path:
-        raise NoFixError("the checkpoint is saved in another file, which would have to change too")
+        raise NoFixError(
+            "the checkpoint is saved in another file; use `get_optimizer_state_dict` in both by "
+            "hand"
+        )
     taken = code.statement(state.node)
     for condition in () if runs_once(code, taken) else conditions(code, taken, save.node, ()):
         raise NoFixError(
-            f"`{code.short(condition.test)}` decides below the save's state whether it is saved, "
-            "and the helper above it would run every time; take the state below it"
+            f"`{code.short(condition.test)}` decides after the state dict is taken whether it is "
+            "saved, so the helper would run every time; take the state below that test"
         )

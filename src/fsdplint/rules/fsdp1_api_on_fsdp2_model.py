@@ -1,4 +1,4 @@
-"""FSDP1's ways with a model, asked of one that FSDP2 shards."""
+"""APIs of FSDP1 that are used on a model that FSDP2 shards."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD702",
-    summary="something of FSDP1's is asked of a model that FSDP2 shards",
+    summary="an FSDP1 API is used on a model that FSDP2 shards",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -53,7 +53,7 @@ RULE = declare(
 _TEST = re.compile(r"isinstance\s*\([^()]*(?:\([^()]*\))?[^()]*\)")
 METHODS = ("clip_grad_norm_", "summon_full_params", "state_dict_type")
 _ISINSTANCE = "builtins.isinstance"
-# What a branch for FSDP1 does that FSDP2 needs as well, in a way of its own.
+# Calls in a branch for FSDP1 for which FSDP2 needs a counterpart.
 _NEEDED = frozenset(
     {*METHODS, "set_state_dict_type", "optim_state_dict", "no_sync", "state_dict", "save"}
 )
@@ -61,12 +61,12 @@ _NEEDED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fsdp1Use:
-    """Something of FSDP1's that a unit of FSDP2 lacks, or that does not know it.
+    """An API of FSDP1 that a unit of FSDP2 lacks, or that does not support it.
 
     Attributes:
         name: the attribute or method, a static method's canonical name, or "isinstance".
-        node: what the program writes: the attribute, or the call.
-        used: the result of the call is.
+        node: the attribute or the call in the source.
+        used: whether the result of the call is used.
     """
 
     name: str
@@ -103,7 +103,7 @@ def _uses(program: Program, trace: Trace) -> Iterator[tuple[str, Object, Site]]:
 
 
 def _subject(call: Call) -> Object | None:
-    """The model that a call of FSDP1's is about."""
+    """Return the model that a call of FSDP1's API concerns."""
     found: Value | None = None
     if call.name in METHODS:
         found = followed(call.receiver)
@@ -118,7 +118,7 @@ def _is_wrapped(trace: Trace, read: Unwrap) -> bool:
     """Whether the model is, or may be, in a wrapper that has it as its ``module``."""
     wrappers = trace.calls(*WRAPPERS, *REPOINTING_CALLS, *REPOINTING_METHODS)
     given = [followed(value) for call in wrappers for value in call.arguments.values()]
-    # What only says that it is a unit may be of a class that has such an attribute itself.
+    # A model that is only declared a unit may have a class with such an attribute.
     said = not isinstance(unit_of(trace, read.module), Shard)
     unknown = read.module.cls is None and (said or read.module.parent is not None)
     return unknown or read.module in given or read.module.escaped is not None
@@ -136,9 +136,9 @@ def _is_certain(program: Program, site: Site, shard: Sharding, module: Object, n
 def _serves_fsdp2(
     program: Program, trace: Trace, site: Site, shard: Sharding, module: Object
 ) -> bool:
-    """Whether what is asked for is surely not chosen together with the sharding.
+    """Whether the program uses the API on FSDP2 models, too, instead of choosing by the mode.
 
-    A method that nothing calls is for either FSDP where it runs the model and asks for no mode.
+    A method without callers serves both FSDPs if it runs the model and tests no mode.
     """
     if not program.sometimes_without(site, shard.site) or not _wraps_by_fsdp1(program):
         return True
@@ -167,9 +167,9 @@ def _used(program: Program, site: Site) -> bool:
 
 
 def _skips_for_good(program: Program, site: Site) -> bool:
-    """Whether `isinstance(model, FSDP)` keeps from FSDP2 what it needs as well.
+    """Whether `isinstance(model, FSDP)` skips work that FSDP2 needs as well.
 
-    It does where nothing is done in the other case, and nothing in the program is FSDP1's.
+    It does if the other case does nothing, and the program wraps nothing with FSDP1.
     """
     tree = program.tree(site.path)
     test = tree.parent(site.node)
@@ -192,7 +192,7 @@ def _skips_for_good(program: Program, site: Site) -> bool:
 
 
 def _names(func: ir.Expr) -> set[str]:
-    """What a call refers to, and of which module."""
+    """Return the name of a called function, and the name of its owner."""
     owner = func.value if isinstance(func, ir.Attribute) else func
     return {ir.last_name(func), owner.id if isinstance(owner, ir.Name) else ""}
 
@@ -205,7 +205,7 @@ def _named_beside(tree: Tree, branch: ir.If) -> set[str]:
 
 
 def _needed(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> set[str]:
-    """What FSDP2 needs of what code does that refers to ``names``, or a function among them."""
+    """Return what FSDP2 needs among ``names`` and in the functions that they refer to."""
     found = {name for name in names if name in _NEEDED}
     named = modules(program.project, unit) if depth < 3 else {}
     units = [unit, *(each for name in named.keys() & names for each in named[name])]
@@ -217,7 +217,7 @@ def _needed(program: Program, unit: Unit, names: Set[str], depth: int = 0) -> se
 
 
 def _wraps_by_fsdp1(program: Program) -> bool:
-    """Whether something may make a model of FSDP1, the class being called or handed on."""
+    """Whether something may wrap a model with FSDP1: the class is called or passed on."""
     if any(s.generation is Generation.FSDP1 for t in program.traces for s in t.of(Shard)):
         return True
     for unit in program.units:
@@ -230,11 +230,12 @@ def _wraps_by_fsdp1(program: Program) -> bool:
 
 
 _NO_FIX = {
-    "_handle": "FSDP2 has no flat parameter; `reshard()` and `unshard()` are methods of the module",
-    "isinstance": "what FSDP2 needs in that branch is not what FSDP1 needs",
-    "set_state_dict_type": "each later `state_dict()` has to say by itself what it gathers",
-    "summon_full_params": "FSDP2 gathers unit by unit with `unshard()` and `reshard()`, or "
-    "parameter by parameter with `full_tensor()`",
+    "_handle": "FSDP2 has no `_handle`; call `reshard()` or `unshard()` on the module by hand",
+    "isinstance": "FSDP2 needs other code in this branch; write it by hand",
+    "set_state_dict_type": "FSDP2 has no such setting; replace each later `state_dict()` by a "
+    "helper of `torch.distributed.checkpoint.state_dict` by hand",
+    "summon_full_params": "FSDP2 has no equivalent; by hand, gather a unit with `unshard()` and "
+    "`reshard()`, or a parameter with `full_tensor()`",
 }
 
 
@@ -254,30 +255,45 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _message(program: Program, fact: Fsdp1Use) -> str:
-    model = _model(program, fact)
+    path, node = fact.site.path, fact.node
     if fact.name == "isinstance":
         return (
-            f"`{program.text(fact.site.path, fact.node)}` is false for {model}, "
-            "so nothing is done here"
+            f"`{program.text(path, node)}` is always false: {_why_no_wrapper(program, fact)}, so "
+            "the branch for FSDP1 never runs"
         )
-    last = fact.name.rpartition(".")[2]
+    read = node.func if isinstance(node, ir.Call) else node
     if fact.name in FSDP1_STATICS:
-        return f"FSDP1's `{last}` does not know {model}: it {FSDP1_STATICS[fact.name][2]}"
-    return f"{model} has no `{last}`: FSDP2 shards in place and adds no wrapper"
+        sharded, effect = _sharded(program, fact), FSDP1_STATICS[fact.name][2]
+        call = program.text(path, read)
+        return f"`{call}` supports only FSDP1 models, but {sharded}: the call {effect}"
+    return f"`{program.text(path, read)}` does not exist: {_why_no_wrapper(program, fact)}"
 
 
-def _model(program: Program, fact: Fsdp1Use) -> str:
+def _sharded(program: Program, fact: Fsdp1Use) -> str:
     shard = fact.shard
-    if not isinstance(shard, Shard):
-        return f"a model that is {as_unit(program, shard, fact.site)}"
-    sharder = program.text(shard.site.path, shard.call.func)
-    return f"a model that `{sharder}` shards {program.where(shard.site, fact.site)}"
+    if isinstance(shard, Shard):
+        return (
+            f"`{_sharder(program, shard)}` {program.where(shard.site, fact.site)} shards this one"
+        )
+    return f"this one is {as_unit(program, shard, fact.site)}"
+
+
+def _why_no_wrapper(program: Program, fact: Fsdp1Use) -> str:
+    shard = fact.shard
+    if isinstance(shard, Shard):
+        sharder, where = _sharder(program, shard), program.where(shard.site, fact.site)
+        return f"`{sharder}` {where} shards in place and adds no wrapper"
+    return f"the model is {as_unit(program, shard, fact.site)}, which adds no wrapper"
+
+
+def _sharder(program: Program, shard: Shard) -> str:
+    return program.text(shard.site.path, shard.call.func)
 
 
 def _label(fact: Fsdp1Use) -> str:
     if fact.name == "isinstance":
-        return "never true"
-    return "without effect" if "does nothing" in _effect(fact) else "raises an error"
+        return "always false"
+    return "has no effect" if "does nothing" in _effect(fact) else "raises an error"
 
 
 def _effect(fact: Fsdp1Use) -> str:
@@ -290,16 +306,20 @@ def _fix(program: Program, fact: Fsdp1Use) -> Fix | Declined:
     if fact.name in WRAPPED:
         return drop_wrapper(code, fact.node, _safety(program, fact))
     if any(program.is_rank_test(guard) for guard in fact.site.guards):
-        return Declined("only some ranks come here, and FSDP2's way waits for all")
+        return Declined(
+            "only some ranks reach this, and the replacement for FSDP2 would hang; call it by "
+            "hand where every rank runs"
+        )
     if fact.name == "clip_grad_norm_":
         return clip_by_torch(code, fact.node, fact.used, _safety(program, fact))
     if last == "state_dict_type":
         return gather_by_options(code, fact.node)
-    return Declined(_NO_FIX.get(last, "`torch.distributed.checkpoint.state_dict` has FSDP2's way"))
+    instead = "use the helpers of `torch.distributed.checkpoint.state_dict` by hand"
+    return Declined(_NO_FIX.get(last, f"the replacement takes other arguments; {instead}"))
 
 
 def _safety(program: Program, fact: Fsdp1Use) -> Safety:
-    """Safe where the model has no such attribute or method whenever it is asked for."""
+    """Return `SAFE` if the model certainly lacks the attribute or method at this place."""
     read = fact.node.func if isinstance(fact.node, ir.Call) else fact.node
     if not isinstance(read, ir.Attribute):
         return Safety.UNSAFE
@@ -322,9 +342,9 @@ def _lacks(program: Program, name: str, value: Known) -> bool:
 def drop_wrapper(code: Code, read: ir.Node, safety: Safety) -> Fix:
     """``model.module`` to ``model``."""
     if not isinstance(read, ir.Attribute):
-        raise NoFixError("the attribute is not written out")
+        raise NoFixError("the attribute is not written as `model.name`; remove it by hand")
     edit = code.edit(read.value.end, read.end, "")
-    return Fix(f"drop `.{read.attr}`: the model is no wrapper", safety, (edit,))
+    return Fix(f"drop `.{read.attr}`: there is no wrapper", safety, (edit,))
 
 
 @builder
@@ -332,11 +352,13 @@ def clip_by_torch(code: Code, call: ir.Node, used: bool, safety: Safety) -> Fix:
     """``model.clip_grad_norm_(1.0)`` to ``clip_grad_norm_(model.parameters(), 1.0)``.
 
     Args:
-        used: something is done with the norm, which is to be a plain tensor as FSDP1's is.
+        used: whether the norm is used, which then becomes a plain tensor, as with FSDP1.
     """
     method = call.func if isinstance(call, ir.Call) else None
     if not isinstance(call, ir.Call) or not isinstance(method, ir.Attribute):
-        raise NoFixError("the method is not called by its name")
+        raise NoFixError(
+            "`clip_grad_norm_` is not called as `model.clip_grad_norm_(…)`; replace it by hand"
+        )
     imports = Imports(code, call)
     torch = imports.bound("torch")
     name = "clip_grad_norm_"
@@ -347,40 +369,43 @@ def clip_by_torch(code: Code, call: ir.Node, used: bool, safety: Safety) -> Fix:
     edits = [code.edit(call.start, start, f"{function}({model}.parameters(){separator}")]
     if used:
         edits.append(code.edit(call.end, call.end, ".full_tensor()"))
-    title = "clip by torch's function, which knows DTensors"
+    title = "clip with `torch.nn.utils.clip_grad_norm_`, which supports DTensors"
     return Fix(title, safety, (*edits, *imports.edits()))
 
 
 @builder
 def gather_by_options(code: Code, choice: ir.Node) -> Fix:
-    """The body of ``with FSDP.state_dict_type(…)``, each of its states asked for by options."""
+    """Replace ``with FSDP.state_dict_type(…)`` by options in each call that takes a state."""
     statement = code.statement(choice)
+    shared = "`state_dict_type` is not alone in a `with` statement; replace it by hand"
     if not isinstance(statement, ir.With) or not isinstance(choice, ir.Call):
-        raise NoFixError("`state_dict_type` is not entered by a `with` of its own")
+        raise NoFixError(shared)
     if len(statement.items) != 1 or statement.items[0].value is not choice:
-        raise NoFixError("`state_dict_type` is not entered by a `with` of its own")
+        raise NoFixError(shared)
     imports = Imports(code, choice)
     options = _options(code, choice, imports)
     model = dotted(choice.args[0].value) or ""
     edits = list(_states(code, statement, model, options, imports))
     edits += [*code.unwrapped(statement), *imports.edits()]
     edits += unused(code, [choice], edits)
-    return Fix("ask for the state by options, which FSDP2 knows", Safety.UNSAFE, tuple(edits))
+    return Fix("take the state with helpers that support FSDP2", Safety.UNSAFE, tuple(edits))
 
 
 def _options(code: Code, choice: ir.Call, imports: Imports) -> str:
-    """What the state dict type says, as an argument; "" where that is the default."""
+    """Return the options argument for the state dict type, "" if the default is right."""
     given = {argument.keyword or str(i): argument.value for i, argument in enumerate(choice.args)}
     kind = given.get("state_dict_type", given.get("1"))
     name = "" if kind is None else meaning(code, kind)
     if name == STATE_DICT_TYPES + "SHARDED_STATE_DICT":
         return ""
     if name != STATE_DICT_TYPES + "FULL_STATE_DICT":
-        raise NoFixError("which type of state is wanted cannot be seen")
+        raise NoFixError("the type of the state dict is not known here; replace the call by hand")
     config = given.get("state_dict_config", given.get("2"))
     made = None if config is None else construction(code, config)
     if config is not None and not isinstance(made, ir.Call):
-        raise NoFixError(f"what `{code.short(config)}` says cannot be seen")
+        raise NoFixError(
+            f"the value of `{code.short(config)}` is not known here; replace the call by hand"
+        )
     flags = {a.keyword: a.value for a in made.args} if isinstance(made, ir.Call) else {}
     alone = flags.get("rank0_only")
     only = isinstance(alone, ir.Constant) and alone.value is True
@@ -391,7 +416,7 @@ def _options(code: Code, choice: ir.Call, imports: Imports) -> str:
 def _states(
     code: Code, statement: ir.With, model: str, options: str, imports: Imports
 ) -> Iterator[Edit]:
-    """Each state of the model and its optimizers, and nothing else that is done with the model."""
+    """Yield the edits of each call that takes a state of the model or its optimizers."""
     known: set[ir.Node] = set()
     for node in (n for each in statement.body for n in ir.walk(each)):
         if not isinstance(node, ir.Call):
@@ -407,4 +432,6 @@ def _states(
         yield code.edit(node.start, node.end, f"{get}({of}{options})")
     others = (n for each in statement.body for n in ir.walk(each) if n not in known)
     if not known or any(dotted(node) == model for node in others):
-        raise NoFixError(f"more is done with `{model}` there than asking for its state")
+        raise NoFixError(
+            f"the block uses `{model}` for more than its state dict; replace the calls by hand"
+        )

@@ -1,4 +1,4 @@
-"""Arguments that `fully_shard` does not take."""
+"""Arguments that `fully_shard` does not accept."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD701",
-    summary="`fully_shard` is given an argument that only FSDP1 takes",
+    summary="`fully_shard` is called with an argument that it does not accept",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -44,8 +44,8 @@ class ForeignArguments:
 
     Attributes:
         names: keywords of FSDP1 or DDP, in the order of the call.
-        late: keywords that a release which the code is meant for does not have yet.
-        positional: how many arguments it is given behind the module without a keyword.
+        late: keywords that a targeted release does not have yet.
+        positional: the number of positional arguments after the module.
         blocks_sharded: other calls shard parts of the module.
     """
 
@@ -72,7 +72,7 @@ def foreign_arguments(program: Program) -> Iterator[ForeignArguments]:
 
 
 def _written(shard: Shard) -> list[str]:
-    """The keywords in the call itself: what a dict adds may be there for newer releases only."""
+    """Return the keywords in the call itself: a dict may add some for newer releases only."""
     return [each.keyword for each in shard.call.args if each.keyword in shard.keywords]
 
 
@@ -103,12 +103,18 @@ def _message(program: Program, fact: ForeignArguments) -> str:
     if fact.names:
         *others, last = [f"`{name}`" for name in fact.names]
         names = f"{', '.join(others)} or {last}" if others else last
-        return f"{function} has no argument {names} as FSDP1 has"
+        return f"{function} does not accept {names}: this call raises a TypeError"
     if fact.positional:
-        return f"{function} takes nothing but the module by position"
+        return (
+            f"{function} accepts only the module as a positional argument: this call raises a "
+            "TypeError"
+        )
     name = fact.late[0]
     since = ".".join(map(str, SINCE[name][:2]))
-    return f"{function} has `{name}` since torch {since}, and the code is meant for older releases"
+    return (
+        f"{function} accepts `{name}` only since torch {since}: this call raises a TypeError on "
+        "the older releases that you target"
+    )
 
 
 def _places(fact: ForeignArguments) -> Iterator[Evidence]:
@@ -117,12 +123,15 @@ def _places(fact: ForeignArguments) -> Iterator[Evidence]:
         for argument in site.node.args if isinstance(site.node, ir.Call) else ():
             if argument.keyword in wrong:
                 span = Span(site.path, argument.start, argument.end)
-                yield Evidence(span, f"`{argument.keyword}` is given here")
+                yield Evidence(span, f"`{argument.keyword}` is passed here")
 
 
 def _fix(program: Program, fact: ForeignArguments) -> Fix | Declined:
     if fact.late:
-        return Declined(f"there is nothing like `{fact.late[0]}` in the releases before")
+        return Declined(
+            f"older releases have no equivalent of `{fact.late[0]}`; remove it, or raise the "
+            "minimum release"
+        )
     code = Code.of(program.tree(fact.shard.site.path))
     return pass_own_arguments(code, fact.shard.call, fact.blocks_sharded)
 
@@ -132,10 +141,10 @@ def pass_own_arguments(code: Code, call: ir.Call, blocks_sharded: bool) -> Fix:
     """``fully_shard(m, device_mesh=mesh, device_id=0)`` to ``fully_shard(m, mesh=mesh)``.
 
     Args:
-        blocks_sharded: a wrap policy is not needed, since other calls do what it says.
+        blocks_sharded: a wrap policy is not needed, since other calls shard the blocks.
     """
     if any(argument.star for argument in call.args):
-        raise NoFixError("the call does not write all its arguments out")
+        raise NoFixError("the call unpacks arguments; change them by hand where they are built")
     rewriting = _Rewriting(code, call, blocks_sharded)
     plain = [argument for argument in call.args if argument.keyword is None]
     for argument in plain[1:]:
@@ -161,9 +170,9 @@ class _Rewriting:
     def fix(self) -> Fix:
         code, call = self.code, self.call
         if not self.named and not self.dropped:
-            raise NoFixError("the arguments do not stand at the call")
+            raise NoFixError("the arguments are set elsewhere; change them there by hand")
         if self.dropped and code.comments(call.start, call.end):
-            raise NoFixError("a comment stands inside the call")
+            raise NoFixError("the fix would lose a comment in the call; edit the call by hand")
         kept = [argument for argument in call.args if argument not in self.dropped]
         added = [edit for imports in self.imports for edit in imports.edits()]
         edits = [*self.edits, *without(code, call.args, kept), *added]
@@ -178,14 +187,14 @@ class _Rewriting:
         return " and ".join(filter(None, parts))
 
     def importing(self, use: ir.Expr) -> Imports:
-        """What the fix imports, all of it for the first code that needs it."""
+        """Return the imports of the fix, which are placed for the first code that needs them."""
         if not self.imports:
             self.imports.append(Imports(self.code, use))
         return self.imports[0]
 
     def name(self, argument: ir.Argument, new: str) -> None:
         if new in self.named or any(a.keyword == new for a in self.call.args):
-            raise NoFixError(f"`{new}` would be given twice")
+            raise NoFixError(f"`{new}` would be passed twice; remove one of the two by hand")
         self.edits.append(renamed(self.code, argument, new))
         self.named.append(new)
 
@@ -194,14 +203,14 @@ class _Rewriting:
         self.safe = False
 
     def mesh(self, argument: ir.Argument) -> None:
-        """A mesh given by its position."""
+        """Pass a positional mesh by keyword."""
         text = self.code.short(argument)
         if "mesh" not in text.lower():
-            raise NoFixError(f"what `{text}` is meant to be cannot be seen")
+            raise NoFixError(f"`{text}` may not be a mesh; pass it by keyword by hand")
         self.name(argument, "mesh")
 
     def own(self, argument: ir.Argument, keyword: str) -> None:
-        """What `fully_shard` has in the place of an argument that it does not have."""
+        """Replace an argument of FSDP1 by the one that `fully_shard` has instead."""
         new = RENAMED.get(keyword)
         if keyword in NEEDLESS or is_default(argument.value, keyword):
             self.drop(argument)
@@ -240,7 +249,7 @@ class _Rewriting:
         self.name(argument, "offload_policy")
 
     def strategy(self, argument: ir.Argument) -> None:
-        """What is sharded, and whether it stays gathered until the backward pass."""
+        """Replace a sharding strategy by `reshard_after_forward`, or drop it."""
         strategy = meaning(self.code, argument.value)
         if strategy == SHARDING_STRATEGIES + "FULL_SHARD":
             self.drop(argument)
@@ -255,5 +264,5 @@ class _Rewriting:
 
 
 def is_default(value: ir.Expr, keyword: str) -> bool:
-    """Whether an argument says what is so without it."""
+    """Whether an argument only repeats the default."""
     return isinstance(value, ir.Constant) and value.value in (None, False) and keyword in REPLACED

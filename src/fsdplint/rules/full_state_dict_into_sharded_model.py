@@ -1,10 +1,11 @@
-"""A plain state dict is loaded into a model that FSDP2 has sharded."""
+"""Full state dicts that are loaded directly into a model that FSDP2 shards."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import as_state
 from fsdplint.engine.facts.state_files import plain_loads
 from fsdplint.engine.program import Program
@@ -15,11 +16,11 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD503",
-    summary="a plain state dict is loaded into a model that FSDP2 has sharded",
+    summary="a full state dict is loaded directly into a model that FSDP2 shards",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="its one finding on real code was wrong, which is mended; none was right yet.",
+    preview="it has no true positive on public code yet.",
 )
 
 
@@ -28,15 +29,16 @@ def reports(program: Program) -> Iterator[Report]:
         site, read = fact.call.site, fact.file.site
         if fact.optimizer is not None or read is None:
             continue
-        state = as_state(program, fact.shard, site, "already sharded")
+        sharded = as_state(program, fact.shard, site)
+        call = site.node.func if isinstance(site.node, ir.Call) else site.node
         yield Report(
             program.span(site),
-            f"this loads what `{program.text(read.path, read.node)}` reads into a model that is "
-            f"{state}: plain tensors do not fit its DTensors",
-            "the parameters are DTensors here",
+            f"`{program.text(site.path, call)}` crashes: `{program.text(read.path, read.node)}` "
+            f"returns plain tensors, and the model's parameters are DTensors ({sharded})",
+            "parameters are DTensors here",
             (
-                program.evidence(fact.shard.site, "the parameters become DTensor shards"),
-                program.evidence(read, "read as it is in the file"),
+                program.evidence(fact.shard.site, "parameters become DTensor shards here"),
+                program.evidence(read, "reads plain tensors"),
                 *program.conditions(site, fact.shard.site),
             ),
             partial(whole_load, program, fact),

@@ -1,4 +1,4 @@
-"""States of models that are kept while the model changes, without a copy."""
+"""State dicts that are kept without a copy while the model changes."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD514",
-    summary="a state that is kept without a copy changes with the model",
+    summary="a state dict is kept without a copy, so later updates overwrite it",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="its precision on public code is not measured.",
+    preview="its precision on public code has not been measured.",
 )
 
 _TAKES = ("state_dict", GET_MODEL_STATE, GET_STATE)
@@ -55,7 +55,7 @@ _LOADS = ("load_state_dict", SET_MODEL_STATE)
 
 
 class Harm(Enum):
-    """What becomes of a use of the state."""
+    """How the use of the state fails."""
 
     RESTORES_NOTHING = "restores nothing"
     NOT_THE_BEST = "not the best"
@@ -67,9 +67,9 @@ class LiveState:
     """A state that shares its memory with the parameters.
 
     Attributes:
-        taken: the call that gives it.
-        change: a step, or a load, that changes it.
-        use: what needs it as it was.
+        taken: the call that returns it.
+        change: a step, or a load, that overwrites it.
+        use: the call that needs its earlier values.
     """
 
     taken: Call
@@ -80,7 +80,7 @@ class LiveState:
 
 
 def live_states(program: Program) -> Iterator[LiveState]:
-    """States of FSDP2 models that are used as if they were copies."""
+    """Yield states of FSDP2 models that are used as if they were copies."""
     for trace in program.traces:
         if any(s.generation is Generation.FSDP2 for s in trace.of(Shard)) and not runs_alone(trace):
             yield from (fact for fact in _of_trace(program, trace) if _certain(program, fact))
@@ -109,13 +109,14 @@ def _certain(program: Program, fact: LiveState) -> bool:
     return not apart and all(program.together(site, fact.shard.site) for site in sites)
 
 
-# The state, and what is done with it
+# The state and its uses
 
 
 def _uses(trace: Trace) -> Iterator[tuple[Call, StateDict, bool]]:
-    """Loads, saves and changes in place, each with the live state that it gets.
+    """Yield loads, saves and in-place changes, each with the live state that it gets.
 
-    That is sure, or else it gets the state or what a loop left in the same variable before.
+    The last item is True if it certainly gets the state; otherwise it may get what a loop left in
+    the same variable.
     """
     for use in trace.calls(*_LOADS, *SAVES, "lerp_", "mul_"):
         if use.name in SAVES:
@@ -130,10 +131,10 @@ def _uses(trace: Trace) -> Iterator[tuple[Call, StateDict, bool]]:
 
 
 def _live(value: Value | None, *, loose: bool, depth: int = 0) -> list[StateDict]:
-    """The models' states in a value, if all that may be there are live ones, or nothing.
+    """Return the models' states in a value, if all its possible values are live, or nothing.
 
     Args:
-        loose: whether a value of which nothing is known counts as nothing, too.
+        loose: whether an unknown value counts as nothing, too.
     """
     options = [each for each in may_be(value) if not _is_nothing(each, loose)]
     if len(options) == 1 and isinstance(options[0], (Mapping, Sequence)) and depth < 4:
@@ -161,13 +162,13 @@ def _is_nothing(value: Value, loose: bool) -> bool:
 
 
 def _taken(trace: Trace, state: StateDict, use: Call) -> Call | None:
-    """The last call before ``use`` that gave the state."""
+    """Return the last call before ``use`` that returned the state."""
     before = [call for call in trace.calls(*_TAKES) if call.time < use.time]
     return next((call for call in reversed(before) if call.site == state.source), None)
 
 
 def _comes_apart(trace: Trace, state: StateDict, taken: Call, use: Call) -> bool:
-    """Whether the parameters may get memory of their own, or the state other tensors."""
+    """Whether the parameters may get new memory, or the state other tensors."""
     around = (state.owner, *state.owner.ancestors())
     calls = (call for call in trace.of(Call) if taken.time < call.time < use.time)
     for call in calls:
@@ -183,7 +184,7 @@ def _comes_apart(trace: Trace, state: StateDict, taken: Call, use: Call) -> bool
 
 
 def _changes(trace: Trace, state: StateDict) -> Iterator[Call]:
-    """Steps of optimizers of the model, and loads into it of other states."""
+    """Yield steps of the model's optimizers, and loads of other states into the model."""
     for call in trace.calls("step"):
         captured = call.receiver.captures if isinstance(call.receiver, Object) else ()
         if any(_overlaps(capture, state.owner) for capture in captured):
@@ -220,18 +221,18 @@ def _averages(trace: Trace, state: StateDict, use: Call) -> bool:
 
 
 def _is_own(value: Value | None, state: StateDict) -> bool:
-    """Whether a value is surely a weight of the model."""
+    """Whether a value is certainly a weight of the model."""
     if isinstance(value, StateDict):
         return value.owner is state.owner and value.live and value.optimizer is None
     of_model = isinstance(value, (Parameters, Tensor)) and value.module is state.owner
     return of_model and not (isinstance(value, Tensor) and value.partial)
 
 
-# The best state of all so far
+# The best state so far
 
 
 def _is_best(program: Program, taken: Call, change: Call, use: Call) -> bool:
-    """Whether a loop keeps the best state so far and goes on to train, and is over at the use."""
+    """Whether a loop keeps the best state and trains on, and has ended at the use."""
     around = loops_around(program, taken.site) & loops_around(program, change.site)
     if change.name != "step" or use.time < taken.time:
         return False
@@ -249,7 +250,7 @@ def _is_best(program: Program, taken: Call, change: Call, use: Call) -> bool:
 
 
 def _is_record(branch: ir.If) -> bool:
-    """Whether a branch compares a value with the best one, and makes it the best."""
+    """Whether a branch compares a value with the best one and then assigns the best one."""
     tests = [node for node in ir.walk(branch.test) if isinstance(node, ir.Compare)]
     compared = {
         side.id if isinstance(side, ir.Name) else side.attr
@@ -282,13 +283,13 @@ def reports(program: Program) -> Iterator[Report]:
         by = program.text(change.path, change.node)
         yield Report(
             program.span(site),
-            f"`{text}` shares its memory with the parameters, and `{by}` "
-            f"{program.where(change, site)} changes both: {_words(program, fact)}",
-            "is no copy",
+            f"`{text}` shares memory with the parameters, so `{by}` "
+            f"{program.where(change, site)} overwrites it: {_words(program, fact)}",
+            "not a copy",
             (
-                program.evidence(fact.shard.site, "the parameters become shards"),
-                program.evidence(change, "changes the parameters, and the state with them"),
-                program.evidence(use, "needs the state as it was"),
+                program.evidence(fact.shard.site, "parameters are sharded here"),
+                program.evidence(change, "overwrites the kept state"),
+                program.evidence(use, "expects the earlier state"),
                 *program.conditions(site, change, use),
             ),
             partial(_copy, program, fact),
@@ -302,14 +303,16 @@ def _words(program: Program, fact: LiveState) -> str:
         return f"`{text}` {where} restores nothing"
     if fact.harm is Harm.OWN_AVERAGE:
         return f"`{text}` {where} averages the weights with themselves"
-    return f"what `{text}` gets {where} is the last state, not the best"
+    return f"`{text}` {where} gets the latest weights, not the best"
 
 
 @builder
 def _copy(program: Program, fact: LiveState) -> Fix:
     site = fact.taken.site
     if fact.taken.name == GET_STATE:
-        raise NoFixError("the call gives the optimizer's state, too; copy the model's alone")
+        raise NoFixError(
+            "the call returns the optimizer's state, too; copy only the model's state by hand"
+        )
     code = Code.of(program.tree(site.path))
     imports = Imports(code, code.statement(site.node))
     copy = imports.module("copy", "copy")
@@ -318,4 +321,4 @@ def _copy(program: Program, fact: LiveState) -> Fix:
         *imports.edits(),
         code.edit(node.start, node.end, f"{copy}.deepcopy({code.slice(node)})"),
     )
-    return Fix("keep a copy of the state", Safety.UNSAFE, edits)
+    return Fix("keep a copy of the state dict", Safety.UNSAFE, edits)

@@ -1,4 +1,4 @@
-"""Imports that fail on a release of PyTorch that the code is meant for."""
+"""Imports that fail on a release of PyTorch that the code targets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD703",
-    summary="an import that fails on a release of PyTorch the code is meant for",
+    summary="an import fails on a release of PyTorch that the code targets",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -45,10 +45,10 @@ class FailingImport:
 
     Attributes:
         name: the full name.
-        gone: what became of it, None if it is not there yet.
+        gone: how it was moved or removed, None if it does not exist yet.
         since: the first release that has it.
-        before: the module that has it in the releases before, "" for none.
-        fatal: nothing catches its error, so that no program runs that comes here.
+        before: the module that has it in older releases, "" for none.
+        fatal: nothing catches the error, so every run that reaches the import fails.
     """
 
     site: Site
@@ -63,7 +63,7 @@ Importing = ir.Import | ir.ImportFrom
 
 
 def failing_imports(program: Program) -> Iterator[FailingImport]:
-    """One for each statement, the first of its names."""
+    """Yield the first failing name of each statement."""
     catches = any(_CATCHES.search(unit.text) for unit in program.units)
     for unit in program.units:
         suspect = any(moved(name) or _came_late(program, name) for name in _bound(unit))
@@ -77,7 +77,7 @@ def failing_imports(program: Program) -> Iterator[FailingImport]:
 
 
 def _bound(unit: Unit) -> Iterator[str]:
-    """What the file imports, `import a.b` included, whose variable is bound to `a` only."""
+    """Yield what the file imports, including `import a.b`, which binds only `a`."""
     yield from _PLAIN.findall(unit.text)
     for module, level, member in unit.bindings.values():
         if not level:
@@ -85,7 +85,7 @@ def _bound(unit: Unit) -> Iterator[str]:
 
 
 def names_of(statement: Importing) -> list[str]:
-    """The full names that a statement imports."""
+    """Return the full names that a statement imports."""
     if isinstance(statement, ir.Import):
         return [name for name, _ in statement.names]
     if statement.level:
@@ -104,7 +104,7 @@ def _failing(program: Program, unit: Unit, statement: Importing) -> Iterator[Fai
 
 
 def _came_late(program: Program, name: str) -> Release | None:
-    """Return the first release with a name if one is meant that has FSDP2, but not the name."""
+    """Return the first release with a name if a targeted one has FSDP2, but not the name."""
     if program.torch == EVERY_RELEASE:
         return None
     since = first_releases().get(name)
@@ -112,7 +112,7 @@ def _came_late(program: Program, name: str) -> Release | None:
 
 
 def _is_choice(tree: Tree, statement: Importing) -> bool:
-    """Whether the code knows that the import may fail, or chooses it by the release."""
+    """Whether the code expects the import to fail, or chooses it by the release."""
     if any(handles(tree, statement, error) for error in _EXPECTED):
         return True
     around = list(tree.ancestors(statement))
@@ -136,12 +136,16 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _message(fact: FailingImport, torch: TorchRange) -> str:
     if fact.gone is None:
-        told = f"`{torch.source}` admits" if torch.source else "the code is meant for"
+        admits = f"`{torch.source}` admits" if torch.source else "you target"
         return (
-            f"`{fact.name}` is there since torch {_number(fact.since)}, and {told} older releases"
+            f"`{fact.name}` does not exist before torch {_number(fact.since)}: the import fails on "
+            f"the older releases that {admits}"
         )
     now = fact.gone.new and f"; use `{fact.gone.new}`"
-    return f"`{fact.gone.old}` does not exist in torch {_number(fact.gone.gone)} and later{now}"
+    return (
+        f"`{fact.gone.old}` does not exist in torch {_number(fact.gone.gone)} and later, so the "
+        f"import fails{now}"
+    )
 
 
 def _number(release: Release) -> str:
@@ -150,8 +154,12 @@ def _number(release: Release) -> str:
 
 def _fix(program: Program, fact: FailingImport) -> Fix | Declined:
     if fact.gone is None:
-        there = f"`{fact.before}` has it from torch 2.4 on" if fact.before else "nothing has it"
-        return Declined(f"in the releases before, {there}")
+        if not fact.before:
+            return Declined("older releases do not have it; raise the minimum release by hand")
+        return Declined(
+            f"older releases have it in `{fact.before}` (since torch 2.4); import it from there by "
+            "hand"
+        )
     code = Code.of(program.tree(fact.site.path))
     return import_from_new_path(code, fact.site.node, program.torch, fact.fatal)
 
@@ -160,15 +168,18 @@ def _fix(program: Program, fact: FailingImport) -> Fix | Declined:
 def import_from_new_path(code: Code, statement: ir.Node, torch: TorchRange, fatal: bool) -> Fix:
     """``from torch.distributed._tensor.debug import x`` to ``from torch.distributed.tensor.debug``.
 
-    Names that stay where they are stay in a statement of their own.
+    Names that did not move stay in a separate statement.
 
     Args:
-        fatal: no program goes on without the import; another way would be left otherwise.
+        fatal: no run goes on without the import; otherwise a program may handle its failure.
     """
     if not isinstance(statement, (ir.Import, ir.ImportFrom)):
-        raise NoFixError("the import is no statement")
+        raise NoFixError("this is not an import statement; change it by hand")
     if not code.alone(statement) or code.comments(statement.start, statement.end):
-        raise NoFixError(f"`{code.short(statement)}` shares its lines with other things")
+        raise NoFixError(
+            f"`{code.short(statement)}` shares its lines with a comment or other code; change it "
+            "by hand"
+        )
     if isinstance(statement, ir.Import):
         return _module(code, statement, torch, fatal)
     kept: list[str] = []
@@ -194,18 +205,21 @@ def _module(code: Code, statement: ir.Import, torch: TorchRange, fatal: bool) ->
     (name, alias), *others = statement.names
     found = moved(name)
     if found is None or alias is None or others:
-        raise NoFixError("the code says the whole path wherever it uses the module")
+        raise NoFixError("the code repeats the full path at each use; change all of them by hand")
     new = _new(found, name, torch)
     edit = code.edit(statement.start, statement.end, f"import {new} as {alias}")
     return Fix(f"import `{new}`", Safety.SAFE if fatal else Safety.UNSAFE, (edit,))
 
 
 def _new(found: Moved, name: str, torch: TorchRange) -> str:
-    """The full name that ``name`` has now."""
+    """Return the current full name of ``name``."""
     if not found.new:
         raise NoFixError(found.instead)
     if torch != EVERY_RELEASE and torch.overlaps(upper=found.since):
-        raise NoFixError(f"releases that the code is meant for have no `{found.new}` yet")
+        raise NoFixError(
+            f"some releases that you target do not have `{found.new}` yet; import either path in a "
+            "`try` by hand"
+        )
     return found.new + name.removeprefix(found.old)
 
 

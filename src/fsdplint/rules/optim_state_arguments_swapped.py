@@ -1,4 +1,4 @@
-"""Arguments of FSDP1's `optim_state_dict_to_load` in the order of torch 2.0."""
+"""Calls of FSDP1's `optim_state_dict_to_load` with the argument order of torch 2.0."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD704",
-    summary="an optimizer's state is given first, as torch 2.0 took it",
+    summary="`optim_state_dict_to_load` is called with the argument order of torch 2.0",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
-    preview="no public code that was looked at makes this mistake.",
+    preview="no public code examined so far makes this mistake.",
 )
 
 # The first release that takes the model first. Source: `optim_state_dict_to_load` in torch 2.0 to
@@ -41,7 +41,7 @@ class Swapped:
 
 
 def swapped(program: Program) -> Iterator[Swapped]:
-    """Calls that get a wrapped model where they take an optimizer."""
+    """Yield calls that get a wrapped model instead of an optimizer."""
     if not program.torch.concerns(lower=_MODEL_FIRST):
         return
     for trace in program.traces:
@@ -57,7 +57,7 @@ def swapped(program: Program) -> Iterator[Swapped]:
 
 
 def _wrapper(trace: Trace, call: Call, value: object) -> Sharding | None:
-    """What makes a value a model of FSDP1's, or says that it is one, the call itself apart."""
+    """Return the code, other than ``call``, that shards or declares a value with FSDP1."""
     for each in trace.units() if isinstance(value, Object) else ():
         beside = each.site.node is not call.site.node
         if each.generation is Generation.FSDP1 and each.module is value and beside:
@@ -72,10 +72,10 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(site),
             f"`{program.text(site.path, site.node.func)}` takes the model, the optimizer and then "
-            "the state: the state came first in torch 2.0 only",
-            "raises",
+            "the state; this call passes the state first, as in torch 2.0, and crashes",
+            "wrong argument order",
             (
-                program.evidence(fact.shard.site, "an FSDP1 model from here on"),
+                program.evidence(fact.shard.site, "FSDP1 model from here on"),
                 *program.conditions(site),
             ),
             partial(_fix, program, site.path, site.node),
@@ -89,12 +89,14 @@ def _fix(program: Program, path: str, call: ir.Call) -> Fix | Declined:
 
 @builder
 def model_first(code: Code, call: ir.Call, safety: Safety) -> Fix:
-    """Puts the first of three arguments behind the other two."""
+    """Move the first of three arguments behind the other two."""
     plain = [each for each in call.args if each.keyword is None and not each.star]
     if len(plain) < 3 or code.comments(plain[0].start, plain[2].end):
-        raise NoFixError(f"`{code.short(call)}` does not show its arguments in order")
+        raise NoFixError(
+            f"`{code.short(call)}` has comments or unpacked arguments; reorder them by hand"
+        )
     texts = [code.slice(each) for each in (plain[1], plain[2], plain[0])]
     edits = tuple(
         code.edit(each.start, each.end, text) for each, text in zip(plain[:3], texts, strict=True)
     )
-    return Fix("give the model and the optimizer first", safety, edits)
+    return Fix("pass the model and the optimizer first", safety, edits)

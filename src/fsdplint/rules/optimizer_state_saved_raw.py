@@ -1,4 +1,4 @@
-"""A sharded model's optimizer state is written or loaded as one file."""
+"""Optimizer state that is saved without being gathered, or loaded without being sharded."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine.facts.fix_places import common_frame
+from fsdplint.engine.facts.sharding import as_state
 from fsdplint.engine.facts.state_files import PlainLoad, ShardedWrite, plain_loads, sharded_writes
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Safety, Severity
 from fsdplint.fixes.gather_state import gathered_write
 from fsdplint.fixes.load_state import whole_load
-from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report, declare
 
 RULE = declare(
     __name__,
     "FSD502",
-    summary="a sharded model's optimizer state is written or loaded as one file",
+    summary="sharded optimizer state is saved without gathering it, or loaded without sharding it",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -38,16 +38,20 @@ def reports(program: Program) -> Iterator[Report]:
 def _of_write(program: Program, fact: ShardedWrite) -> Report:
     site, state = fact.write.site, fact.states[0]
     what = program.text(state.source.path, state.source.node)
-    kind = "DTensor shards" if state.generation is Generation.FSDP2 else "slices of flat parameters"
-    whose = "this rank's slice" if fact.guards else "each rank's own slice"
+    sharded = as_state(program, fact.shard, site)
+    outcome = (
+        "the file holds only this rank's shards, and the rest is lost"
+        if fact.guards
+        else "every rank overwrites the file with its own shards, and the rest is lost"
+    )
     return Report(
         program.span(site),
-        f"`{fact.write.function}` writes `{what}`, whose tensors are {kind}: the file holds "
-        f"{whose} of the optimizer's state",
-        "not the whole state",
+        f"`{fact.write.function}` writes `{what}` without gathering it (model {sharded}): "
+        f"{outcome}",
+        "saves one rank's shards",
         (
-            program.evidence(fact.shard.site, "the parameters are sharded"),
-            *(program.evidence(state.source, "sharded state") for state in fact.states),
+            program.evidence(fact.shard.site, "parameters are sharded here"),
+            *(program.evidence(state.source, "returns shards") for state in fact.states),
             *program.conditions(*fact.sites),
         ),
         partial(gathered_write, program, fact),
@@ -60,10 +64,11 @@ def _of_load(program: Program, fact: PlainLoad) -> Report:
     return Report(
         program.span(site),
         "every rank loads the same optimizer state from "
-        f"`{program.text(read.path, read.node)}`; each needs its own shard",
-        "not this rank's slice",
+        f"`{program.text(read.path, read.node)}`; each needs its own shard, so training resumes "
+        "from wrong state or crashes",
+        "not this rank's shard",
         (
-            program.evidence(fact.shard.site, "the parameters are sharded"),
+            program.evidence(fact.shard.site, "parameters are sharded here"),
             program.evidence(read, "every rank reads the same file"),
             *_handed_on(program, read, site),
             *program.conditions(site, fact.shard.site),
@@ -73,7 +78,7 @@ def _of_load(program: Program, fact: PlainLoad) -> Report:
 
 
 def _handed_on(program: Program, read: Site, load: Site) -> Iterator[Evidence]:
-    """Yield the call by which what is read gets to a load in another function."""
+    """Yield the call that passes the state to a load in another function."""
     frame = common_frame(read, load)
     if frame is not None and frame[2] is not load.node:
-        yield program.evidence(Site(frame[0], frame[2]), "and loads it by this call")
+        yield program.evidence(Site(frame[0], frame[2]), "passes the state to the load")

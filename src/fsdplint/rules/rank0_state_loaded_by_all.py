@@ -1,4 +1,4 @@
-"""Loads of a whole state on all ranks, which only rank 0 has and no one broadcasts."""
+"""Loads of a full state that only rank 0 has, without a broadcast."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD513",
-    summary="every rank loads a state that rank 0 alone holds, and none broadcasts it",
+    summary="a state that only rank 0 holds is loaded without a broadcast",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="its precision on public code is not measured.",
+    preview="its precision on public code has not been measured.",
 )
 
 _BROADCAST = "broadcast_from_rank0"
-# Words of functions by which the other ranks may get the state.
+# Words of functions that may send the state to the other ranks.
 _SENDS = re.compile(r"broadcast|scatter|gather|recv|receive|sync")
-# Where the calls take states.
+# The parameters of each call that take a state.
 _STATES = {
     SET_MODEL_STATE: ((1, "model_state_dict"),),
     SET_OPTIMIZER_STATE: ((2, "optim_state_dict"),),
@@ -57,8 +57,8 @@ class LoneState:
     """A load of a state that is empty on all ranks but some.
 
     Attributes:
-        options: what the load's options are made by.
-        gather: the call that gives the state to rank 0, None where a test of the rank does.
+        options: the options of the load.
+        gather: the call that returns the state on rank 0, None if a test of the rank decides.
     """
 
     load: Call
@@ -67,7 +67,7 @@ class LoneState:
 
 
 def lone_states(program: Program) -> Iterator[LoneState]:
-    """Loads of whole states, by all ranks, that need a broadcast and have none."""
+    """Yield loads of full states on all ranks that need a broadcast and have none."""
     for trace in program.traces:
         loads = trace.calls(*_STATES)
         gathers = list(states_of_rank_0(program, trace)) if loads else []
@@ -85,7 +85,7 @@ def lone_states(program: Program) -> Iterator[LoneState]:
 
 
 def _is_whole(options: Value | None) -> bool:
-    """Whether options say that the state is whole, and surely not that rank 0 broadcasts it."""
+    """Whether options say that the state is full, and certainly not that rank 0 sends it."""
     if not isinstance(options, Object) or options.open or options.args:
         return False
     if _BROADCAST in options.attrs or "full_state_dict" in options.attrs:
@@ -96,7 +96,7 @@ def _is_whole(options: Value | None) -> bool:
 
 
 def _gathered(trace: Trace, gathers: list[Call], state: Value | None, load: Call) -> Call | None:
-    """The call that gave the whole state, or a pair with it, to rank 0."""
+    """Return the call that returned the full state, or a pair with it, on rank 0."""
     given = must_be(state)
     for gather in gathers:
         parts = gather.result.items if isinstance(gather.result, Sequence) else [gather.result]
@@ -121,7 +121,7 @@ def _is_empty_elsewhere(trace: Trace, load: Call, state: Value | None) -> bool:
 
 
 def _is_made_by_some(trace: Trace, value: Value) -> bool:
-    """Whether only some ranks come to where a value is made."""
+    """Whether only some ranks make a value."""
     site = value.site if isinstance(value, Object) else None
     if site is None:
         site = next((call.site for call in trace.of(Call) if call.result is value), None)
@@ -141,7 +141,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(site),
             f"only rank 0 has the state that `{function}` loads, and `{_BROADCAST}` is not set: "
-            "the other ranks raise or load nothing, and rank 0 waits for them",
+            "rank 0 hangs, and the other ranks crash or load nothing",
             "empty on the other ranks",
             (*_evidence(program, fact), *program.conditions(site)),
             partial(_broadcast, program, fact.options.site),
@@ -150,14 +150,16 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _evidence(program: Program, fact: LoneState) -> Iterator[Evidence]:
     if fact.gather is not None:
-        yield program.evidence(fact.gather.site, "rank 0 gets the state, the others an empty dict")
+        yield program.evidence(fact.gather.site, "returns an empty dict elsewhere")
     if fact.options.site is not None:
-        yield program.evidence(fact.options.site, f"without `{_BROADCAST}=True`")
+        yield program.evidence(fact.options.site, f"lacks `{_BROADCAST}=True`")
 
 
 @builder
 def _broadcast(program: Program, made: Site | None) -> Fix:
     if made is None or not isinstance(made.node, ir.Call):
-        raise NoFixError("where the options are made is not known")
+        raise NoFixError(
+            f"the call that builds the options was not found; set `{_BROADCAST}=True` by hand"
+        )
     edit = put_argument(Code.of(program.tree(made.path)), made.node, _BROADCAST, "True")
-    return Fix("have rank 0 broadcast the state", Safety.UNSAFE, (edit,))
+    return Fix("broadcast the state from rank 0", Safety.UNSAFE, (edit,))

@@ -1,4 +1,4 @@
-"""States that rank 0 alone holds, and that every rank writes to one file."""
+"""State dicts that only rank 0 holds and that every rank writes to one file."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD510",
-    summary="every rank writes the file of a state that rank 0 alone holds",
+    summary="every rank saves a state dict that is empty on all ranks but 0",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="it has one repository of real code yet, where it is right.",
+    preview="it has findings in only one public repository so far; they are correct.",
 )
 
-# Words of a test that may let one rank through, besides those that name a rank.
+# Words of a test that may let only one rank pass, besides words for a rank.
 _OF_ONE = re.compile(r"should_save|chief|leader|zero|first|saver|writer|proc|node", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Overwritten:
-    """A write by all ranks of what a call gives to rank 0 only."""
+    """A write by all ranks of a state that a call returns on rank 0 only."""
 
     write: PlainWrite
     gather: Call
 
 
 def overwritten(program: Program) -> Iterator[Overwritten]:
-    """Writes that no test of the rank guards, of a state that is empty on the other ranks."""
+    """Yield writes without a rank test of a state that is empty on the other ranks."""
     for trace in program.traces:
         gathers = list(states_of_rank_0(program, trace))
         for write in trace.of(PlainWrite) if gathers and trace.units() else ():
@@ -57,7 +57,7 @@ def overwritten(program: Program) -> Iterator[Overwritten]:
 
 
 def _may_be_of_one(program: Program, write: PlainWrite) -> bool:
-    """Whether one rank alone may write, or each a file of its own."""
+    """Whether only one rank may write, or each rank its own file."""
     guards = write.site.guards
     if any(program.is_rank_test(each) or _OF_ONE.search(program.words(each)) for each in guards):
         return True
@@ -67,14 +67,14 @@ def _may_be_of_one(program: Program, write: PlainWrite) -> bool:
 
 
 def _is_asked_for(write: PlainWrite, gather: Call) -> bool:
-    """Whether a test on the way asks whether there is a state."""
+    """Whether a condition around the write tests the state."""
     return gather.result is not None and any(
         key_of(gather.result) == each.key for each in write.site.guards
     )
 
 
 def _holds(written: Value, gather: Call) -> bool:
-    """Whether what a call gave is in what is written: itself, one of several, or a part."""
+    """Whether the written value contains the result of a call, or a part of it."""
     return any(
         each is gather.result
         or (isinstance(each, Object) and _is_part(each, gather.result))
@@ -92,11 +92,11 @@ def reports(program: Program) -> Iterator[Report]:
         write, gather = fact.write.site, fact.gather.site
         yield Report(
             program.span(write),
-            f"every rank calls `{fact.write.function}`, and on all but rank 0 the state is empty: "
+            f"every rank calls `{fact.write.function}`, but only rank 0 has the state: "
             f"{_harm(fact.write)}",
             "written by every rank",
             (
-                program.evidence(gather, "rank 0 gets the state, the others an empty dict"),
+                program.evidence(gather, "returns an empty dict elsewhere"),
                 *program.conditions(gather, write),
             ),
             partial(_fix, program, fact),
@@ -106,8 +106,8 @@ def reports(program: Program) -> Iterator[Report]:
 def _harm(write: PlainWrite) -> str:
     named = () if write.target is None else contained(write.target)
     if taint_of(*named) & Taint.OWN:
-        return "each makes up a name, and most of the files are empty"
-    return "the file holds what the last one wrote"
+        return "each rank writes a file of another name, and all but rank 0's are empty"
+    return "the other ranks can overwrite the file with an empty dict"
 
 
 def _fix(program: Program, fact: Overwritten) -> Fix | Declined:

@@ -1,4 +1,4 @@
-"""Files that one process of each node writes, all under one name."""
+"""Files that one process of each node writes under the same name."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD505",
-    summary="one process of each node writes the same file",
+    summary="a save is guarded by the local rank, so every node writes the file",
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
 
-# Words of a place that each node may have for itself.
+# Words in a path that may be private to each node.
 _OWN_PLACE = re.compile(r"tmp|temp|scratch|local|node|host|shm|rank|cache", re.IGNORECASE)
-# Words of an option that asks for a file on each node.
+# Words of an option that requests a file on each node.
 _FOR_EACH = re.compile(r"(each|every)_?node", re.IGNORECASE)
 
 
@@ -50,7 +50,7 @@ class NodeWrite:
 
 
 def node_writes(program: Program) -> Iterator[NodeWrite]:
-    """Writes that only a test of the local rank keeps the other ranks from."""
+    """Yield the writes that are guarded by tests of the local rank only."""
     for trace in program.traces:
         shard = next(iter(trace.of(Shard)), None)
         if shard is None:  # an accelerator may do it
@@ -67,12 +67,12 @@ def node_writes(program: Program) -> Iterator[NodeWrite]:
 
 
 def _is_meant(program: Program, write: PlainWrite) -> bool:
-    """Whether an option asks for the write on each node."""
+    """Whether an option requests the write on each node."""
     return any(_FOR_EACH.search(program.text(each.path, each.test)) for each in write.site.guards)
 
 
 def _has_own_place(program: Program, write: PlainWrite) -> bool:
-    """Whether each node may write another file: in a place or under a name of its own."""
+    """Whether each node may write a different file, by its folder or by its name."""
     written = argument(write.site.node, 1, "f")
     if written is None or write.target is None or is_memory(write.target):
         return True
@@ -91,11 +91,14 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(site),
             f"`{test}` is true on every node, so one process per node calls "
-            f"`{fact.write.function}` for the same file: on shared storage, the last one wins",
-            "written once by each node",
+            f"`{fact.write.function}` for the same file: on shared storage they overwrite each "
+            "other",
+            "runs once on each node",
             (
-                Evidence(Span(guard.path, guard.test.start, guard.test.end), "the local rank"),
-                program.evidence(fact.shard.site, "sharded over all nodes"),
+                Evidence(
+                    Span(guard.path, guard.test.start, guard.test.end), "tests only the local rank"
+                ),
+                program.evidence(fact.shard.site, "sharded across all nodes"),
             ),
             partial(_fix, program, fact),
         )
@@ -104,5 +107,7 @@ def reports(program: Program) -> Iterator[Report]:
 def _fix(program: Program, fact: NodeWrite) -> Fix | Declined:
     telling = fact.guard.rank_tests
     if len(telling) != 1:
-        return Declined("the test is of several parts")
+        return Declined(
+            "the test checks the rank in several parts; use `dist.get_rank() == 0` by hand"
+        )
     return ask_global_rank(Code.of(program.tree(fact.guard.path)), telling[0])

@@ -1,4 +1,4 @@
-"""Hugging Face's ``save_pretrained`` of a sharded model that takes the model's state by itself."""
+"""Calls of Hugging Face's ``save_pretrained`` that take a sharded model's state themselves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD506",
-    summary="`save_pretrained` of a sharded model is not given the gathered state",
+    summary="`save_pretrained` is called on a sharded model without a gathered `state_dict`",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -40,11 +40,11 @@ class PretrainedSave:
     """A save without the gathered state.
 
     Attributes:
-        sharded: the call that shards the model, or the one that has accelerate do so.
-        generation: None where accelerate's settings decide it.
-        guards: the tests that only some ranks pass on the way to the save.
-        unwrap: what takes the model out of accelerate's wrapper, if that is done.
-        prepared: whether accelerate shards it.
+        sharded: the call that shards the model, or that makes accelerate shard it.
+        generation: None if accelerate's settings decide it.
+        guards: the tests before the save that only some ranks pass.
+        unwrap: the call that takes the model out of accelerate's wrapper, if any.
+        prepared: whether accelerate shards the model.
     """
 
     save: Call
@@ -56,7 +56,7 @@ class PretrainedSave:
 
 
 def pretrained_saves(program: Program) -> Iterator[PretrainedSave]:
-    """Saves of a part of the model, or that wait for ranks which do not save."""
+    """Yield saves of only a part of the model, and saves that wait for ranks that do not save."""
     for trace in program.traces:
         for call in trace.calls("save_pretrained"):
             if _takes_state(call) and isinstance(call.receiver, Object):
@@ -98,7 +98,7 @@ def _guards(program: Program, call: Call) -> tuple[Guard, ...]:
 
 
 def _prepared(program: Program, trace: Trace, call: Call) -> PretrainedSave | None:
-    """A save of what an accelerator with an FSDP plugin has prepared."""
+    """Return a save of a model that an accelerator with an FSDP plugin prepared."""
     unwraps = [each for each in trace.calls("unwrap_model") if each.result is call.receiver]
     unwrap = unwraps[-1] if unwraps else None
     model = unwrap.argument(0, "model") if unwrap is not None else call.receiver
@@ -115,7 +115,7 @@ def _prepared(program: Program, trace: Trace, call: Call) -> PretrainedSave | No
 
 
 def _prepared_with(trace: Trace, model: Value | None, before: int) -> Call | None:
-    """The ``accelerator.prepare(…)`` that is given ``model``, itself or in a longer list."""
+    """Return the ``accelerator.prepare(…)`` with ``model`` among its arguments."""
     for call in trace.calls("prepare", "prepare_model"):
         about = [*call.arguments.values(), call.result]
         given = [item for value in about for item in contained(value)]
@@ -131,8 +131,8 @@ def reports(program: Program) -> Iterator[Report]:
         call = program.text(site.path, site.node.func)
         yield Report(
             program.span(site),
-            f"`{call}` is not given a `state_dict`, and {_harm(fact)}",
-            "takes the state by itself",
+            f"`{call}` gets no gathered `state_dict`{_harm(fact)}",
+            "no gathered `state_dict` passed",
             _evidence(program, fact),
             partial(pass_gathered_state, program, fact),
         )
@@ -140,13 +140,17 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _harm(fact: PretrainedSave) -> str:
     if fact.generation is Generation.FSDP1:
-        return "takes that of the module inside FSDP1: the root's weights are this rank's flat part"
-    return "only some ranks call it, which cannot gather the shards of the others"
+        return (
+            " and bypasses FSDP1's wrapper: the root's weights are saved as one rank's flat shard"
+        )
+    fsdp2 = fact.generation is Generation.FSDP2
+    harm = "hangs or crashes" if fsdp2 else "hangs, crashes or saves one rank's shards"
+    return f", and only some ranks call it: it {harm}"
 
 
 def _evidence(program: Program, fact: PretrainedSave) -> tuple[Evidence, ...]:
-    unwrap = () if fact.unwrap is None else (program.evidence(fact.unwrap.site, "unwrapped"),)
-    sharded = "accelerate shards it" if fact.prepared else "sharded"
+    unwrap = () if fact.unwrap is None else (program.evidence(fact.unwrap.site, "unwrapped here"),)
+    sharded = "sharded by accelerate" if fact.prepared else "sharded here"
     return (
         program.evidence(fact.sharded, sharded),
         *unwrap,
@@ -159,7 +163,9 @@ def pass_gathered_state(program: Program, fact: PretrainedSave) -> Fix | Decline
     assert isinstance(site.node, ir.Call)
     saved = receiver(site.node)
     if saved is None:
-        return Declined("it is not clear which model is saved")
+        return Declined(
+            "the saved model has no known name here; pass the gathered `state_dict` by hand"
+        )
     state = _by_accelerate(code, fact, site.node) if fact.prepared else _by_torch(code, site, saved)
     if isinstance(state, Declined):
         return state
@@ -177,14 +183,18 @@ def _by_torch(code: Code, site: Site, saved: ir.Expr) -> GatheredState:
 
 
 def _by_accelerate(code: Code, fact: PretrainedSave, call: ir.Call) -> GatheredState | Declined:
-    """``accelerator.get_state_dict(model)``, with the names of the call that unwraps it."""
+    """Return ``accelerator.get_state_dict(model)``, with the names of the call that unwraps it."""
     unwrap = fact.unwrap
+    unnamed = (
+        "the accelerator or its model has no known name here; pass "
+        "`state_dict=accelerator.get_state_dict(model)` by hand"
+    )
     if unwrap is None or unwrap.site.calls != fact.save.site.calls:
-        return Declined("the accelerator's name for the model is not known here")
+        return Declined(unnamed)
     node = unwrap.site.node
     accelerator = receiver(node)
     if not isinstance(node, ir.Call) or accelerator is None or not node.args:
-        return Declined("the accelerator's name for the model is not known here")
+        return Declined(unnamed)
     model = code.slice(node.args[0].value)
     gather = f"{code.slice(accelerator)}.get_state_dict({model})"
     return GatheredState(call, model, keyword="state_dict", gather=gather)
@@ -192,14 +202,17 @@ def _by_accelerate(code: Code, fact: PretrainedSave, call: ir.Call) -> GatheredS
 
 @builder
 def _everywhere(code: Code, call: ir.Call, state: GatheredState) -> Fix:
-    """Every rank calls it: the accelerator gathers in the arguments, and one rank writes."""
+    """Gather in the arguments of a save that every rank calls, and have one rank write."""
     given = {argument.keyword for argument in call.args}
     accelerator = state.gather.rpartition(".get_state_dict(")[0]
     added = [f"state_dict={state.gather}"]
     if "is_main_process" not in given:
         added.insert(0, f"is_main_process={accelerator}.is_main_process")
     if any(argument.star for argument in call.args):
-        raise NoFixError(f"the arguments of `{code.short(call.func)}` are not all written out")
-    title = "gather the whole state on every rank, and write it on one"
+        raise NoFixError(
+            f"`{code.short(call.func)}` gets unpacked arguments; pass the gathered `state_dict` by "
+            "hand"
+        )
+    title = "gather the full state on every rank and write it on one"
     edits = (add_argument(code, call, ", ".join(added)),)
     return Fix(title, Safety.UNSAFE, edits)

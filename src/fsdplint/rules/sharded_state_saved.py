@@ -1,10 +1,11 @@
-"""A state dict of DTensor shards is written as if it were the model."""
+"""State dicts of FSDP2 models that are saved without being gathered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
+from fsdplint.engine.facts.sharding import as_state
 from fsdplint.engine.facts.state_files import ShardedWrite, sharded_writes
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Safety, Severity
@@ -15,7 +16,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD501",
-    summary="a state dict of DTensor shards is written as if it were the model",
+    summary="the state dict of an FSDP2 model is saved without gathering its shards",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -31,24 +32,35 @@ def reports(program: Program) -> Iterator[Report]:
         what = program.text(state.source.path, state.source.node)
         yield Report(
             program.span(site),
-            f"`{fact.write.function}` writes `{what}`, whose tensors are DTensor shards: "
-            f"{_outcome(fact)}",
-            "not the whole model",
+            _message(fact, what, as_state(program, fact.shard, site)),
+            "crashes on DTensors" if _is_refused(fact) else "saves one rank's shards",
             _evidence(program, fact),
             partial(gathered_write, program, fact),
         )
 
 
-def _outcome(fact: ShardedWrite) -> str:
-    if fact.write.function in REFUSES_DTENSORS:
-        return "it stops at the first of them"
-    whose = "this rank's slice" if fact.guards else "each rank's own slice"
-    return f"the file holds {whose} of the model"
+def _message(fact: ShardedWrite, what: str, sharded: str) -> str:
+    function = fact.write.function
+    if _is_refused(fact):
+        return (
+            f"`{function}` crashes: it accepts only plain tensors, and `{what}` holds DTensor "
+            f"shards ({sharded})"
+        )
+    outcome = (
+        "the file holds only this rank's shards, and the rest is lost"
+        if fact.guards
+        else "every rank overwrites the file with its own shards, and the rest is lost"
+    )
+    return f"`{function}` writes `{what}` without gathering it ({sharded}): {outcome}"
+
+
+def _is_refused(fact: ShardedWrite) -> bool:
+    return fact.write.function in REFUSES_DTENSORS
 
 
 def _evidence(program: Program, fact: ShardedWrite) -> tuple[Evidence, ...]:
     return (
-        program.evidence(fact.shard.site, "the parameters become DTensor shards"),
-        *(program.evidence(state.source, "sharded state") for state in fact.states),
+        program.evidence(fact.shard.site, "parameters become DTensor shards here"),
+        *(program.evidence(state.source, "returns shards") for state in fact.states),
         *program.conditions(*fact.sites),
     )

@@ -1,4 +1,4 @@
-"""Distributed checkpoints to which each rank writes as if it were alone."""
+"""Distributed checkpoints that each rank saves as if there were no other."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD511",
-    summary="a checkpoint of shards is saved with `no_dist=True`",
+    summary="sharded state is saved with `no_dist=True`, without the other ranks' shards",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="no public code that was looked at makes this mistake.",
+    preview="no public code examined so far makes this mistake.",
 )
 
 _ALONE = "no_dist"
@@ -34,7 +34,7 @@ _ALONE = "no_dist"
 
 @dataclass(frozen=True, slots=True)
 class SavedAlone:
-    """A save of a rank's shards that knows nothing of the other ranks.
+    """A save of a rank's shards without the other ranks.
 
     Attributes:
         by_one: only some ranks save.
@@ -47,7 +47,7 @@ class SavedAlone:
 
 
 def saved_alone(program: Program) -> Iterator[SavedAlone]:
-    """Saves with ``no_dist=True`` of shards, to a folder that is not each rank's own."""
+    """Yield saves of shards with ``no_dist=True`` to a folder that ranks share."""
     for trace in program.traces:
         for save in trace.calls(*SAVES):
             if _is_alone(save) and not _has_own_folder(save):
@@ -64,7 +64,7 @@ def _is_alone(save: Call) -> bool:
 
 
 def _has_own_folder(save: Call) -> bool:
-    """Whether each rank has, or may have, a folder for itself."""
+    """Whether each rank has, or may have, its own folder."""
     where = [save.arguments.keywords.get(k) for k in ("checkpoint_id", "storage_writer")]
     known = [value for value in where if value is not None]
     differs = taint_of(*(item for value in known for item in contained(value)))
@@ -92,12 +92,11 @@ def reports(program: Program) -> Iterator[Report]:
             span = Span(site.path, given.start, given.end)
         yield Report(
             span,
-            f"`{program.text(site.path, site.node.func)}` saves this rank's shards alone, and "
-            f"{_what(fact)}: the checkpoint has one rank's part of the model, and loads without an "
-            "error",
-            "as if there were one rank",
+            f"with `{_ALONE}=True`, `{program.text(site.path, site.node.func)}` {_what(fact)}, and "
+            "loading the checkpoint raises no error",
+            "saves without the other ranks",
             (
-                program.evidence(fact.state.source, "the state consists of shards"),
+                program.evidence(fact.state.source, "returns shards"),
                 program.evidence(fact.shard.site, "sharded here"),
                 *program.conditions(site, fact.shard.site),
             ),
@@ -106,13 +105,18 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _what(fact: SavedAlone) -> str:
-    return "the others do not" if fact.by_one else "the others write over the same files"
+    if fact.by_one:
+        return "saves only this rank's shards: the others are lost"
+    return "writes each rank's shards to the same files: only the last rank's survive"
 
 
 def _fix(program: Program, fact: SavedAlone) -> Fix | Declined:
     if fact.by_one:
-        return Declined("the other ranks do not get here, and the save would wait for them")
+        return Declined(
+            f"only some ranks reach this save, and without `{_ALONE}` it would hang; "
+            "save on every rank by hand"
+        )
     site = fact.save.site
     assert isinstance(site.node, ir.Call)
-    title = "save together with the other ranks"
+    title = "save together with the other ranks: drop `no_dist`"
     return drop_argument(Code.of(program.tree(site.path)), site.node, _ALONE, title)

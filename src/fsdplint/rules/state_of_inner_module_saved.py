@@ -1,4 +1,4 @@
-"""Files with the state of the module inside an FSDP1 wrapper."""
+"""Files with the state dict of the module inside an FSDP1 wrapper."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD512",
-    summary="the state of the module inside an FSDP1 wrapper is saved",
+    summary="a saved state dict bypasses the FSDP1 wrapper that would gather it",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="no public code that was looked at makes this mistake.",
+    preview="no public code examined so far makes this mistake.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class InnerState:
-    """A file with a state that the wrapper was not asked for, which would have gathered it."""
+    """A file with a state that bypasses the wrapper, which would gather it."""
 
     write: PlainWrite
     taken: Call
@@ -41,7 +41,7 @@ class InnerState:
 
 
 def inner_states(program: Program) -> Iterator[InnerState]:
-    """Writes of what ``model.module.state_dict()`` gave, where the wrapper holds parameters."""
+    """Yield writes of ``model.module.state_dict()`` where the wrapper has parameters itself."""
     for trace in program.traces:
         taken = {id(c.result): c for c in trace.calls("state_dict") if c.site in trace.inside}
         for write in trace.of(PlainWrite) if taken else ():
@@ -64,7 +64,7 @@ def _held(value: Value) -> Iterator[Value]:
 
 
 def _holds_some(shard: Shard) -> bool:
-    """Whether the wrapper itself surely holds parameters, besides those of wrapped submodules."""
+    """Whether the wrapper certainly has parameters that no wrapped submodule has."""
     if shard.wraps_children is False:
         return True
     classes, model = wrapped_classes(shard), shard.module
@@ -85,13 +85,13 @@ def reports(program: Program) -> Iterator[Report]:
         site = fact.write.site
         yield Report(
             program.span(fact.taken.site),
-            f"`{program.text(fact.taken.site.path, fact.taken.site.node)}` does not ask FSDP1's "
-            "wrapper, which gathers the state: of what the wrapper itself holds, the file gets "
-            "this rank's slice of a flat parameter",
-            "the state of the inner module",
+            f"`{program.text(fact.taken.site.path, fact.taken.site.node)}` bypasses the FSDP1 "
+            "wrapper that gathers the state: the file holds only one rank's shard of the wrapper's "
+            "own parameters",
+            "bypasses the FSDP1 wrapper",
             (
                 program.evidence(site, "saved here"),
-                program.evidence(fact.shard.site, "wrapped here"),
+                program.evidence(fact.shard.site, "wrapped by FSDP1 here"),
                 *program.conditions(site, fact.shard.site),
             ),
             partial(_fix, program, fact.taken),
@@ -100,7 +100,10 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, taken: Call) -> Fix | Declined:
     if any(map(program.is_rank_test, taken.site.guards)):
-        return Declined("the wrapper gathers on all ranks, and the others do not get here")
+        return Declined(
+            "only some ranks reach this call, and the wrapper's gather would hang; take its "
+            "state on every rank by hand"
+        )
     code, call = Code.of(program.tree(taken.site.path)), taken.site.node
     inner = (
         call.func.value
@@ -109,6 +112,6 @@ def _fix(program: Program, taken: Call) -> Fix | Declined:
     )
     named = isinstance(inner, ir.Attribute) and inner.attr in WRAPPED and dotted(inner.value)
     if not isinstance(inner, ir.Attribute) or not named:
-        return Declined("the wrapper is not named there")
+        return Declined("the wrapper has no known name here; take its state by hand")
     edit = code.edit(inner.value.end, inner.end, "")
-    return Fix("take the wrapper's state", Safety.UNSAFE, (edit,))
+    return Fix("take the state dict of the wrapper", Safety.UNSAFE, (edit,))
