@@ -39,23 +39,25 @@ def test_an_addition_moves_above_the_sharding(marked: str, expected: str) -> Non
     [
         (
             "<first:fully_shard(m):first>\nhead = Linear(3)\n<added:m.head:added> = head\n",
-            "`head = Linear(3)` makes `head`",
+            "`head = Linear(3)` sets `head`; move `m.head = head` before the sharding by hand",
         ),
         (
             "m = <first:fully_shard(Net()):first>\n<added:m.head:added> = Linear(3)\n",
-            "`m = fully_shard(Net())` makes `m`",
+            "`m = fully_shard(Net())` sets `m`; move `m.head = Linear(3)` before the "
+            "sharding by hand",
         ),
         (
             "<first:fully_shard(m):first>\nif x:\n    <added:m.head:added> = Linear(3)\n",
-            "`fully_shard(m)` is not in the block of `m.head = Linear(3)`",
+            "`m.head = Linear(3)` is in another block than `fully_shard(m)`; move it before the "
+            "sharding by hand",
         ),
         (
             "<first:fully_shard(m):first>\nt.add_tokens(new)\n<added:m.resize(len(t)):added>\n",
-            "`t.add_tokens(new)` makes `t`",
+            "`t.add_tokens(new)` sets `t`; move `m.resize(len(t))` before the sharding by hand",
         ),
         (
             "<first:fully_shard(m):first>\ndim += 1\n<added:m.head:added> = Linear(dim)\n",
-            "`dim += 1` makes `dim`",
+            "`dim += 1` sets `dim`; move `m.head = Linear(dim)` before the sharding by hand",
         ),
         (
             "<first:fully_shard(m):first>; x = 1\n<added:m.head:added> = Linear(3)\n",

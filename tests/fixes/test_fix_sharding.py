@@ -41,11 +41,11 @@ def test_the_root_moves_below_its_parts_with_its_comment() -> None:
     [
         (
             "x = <call:s(m):call>\n<last:s(m.a):last>\n",
-            "`x = s(m)` does more than to shard the model",
+            "`x = s(m)` does more than shard the model; move the call by hand",
         ),
         (
             "<call:s(m, mesh=g):call>\ng = h\n<last:s(m.a):last>\n",
-            "`g = h` changes `g` in between",
+            "`g = h` changes `g` in between; move `s(m, mesh=g)` by hand",
         ),
         (
             "if x:\n    <call:s(m):call>\nelse:\n    <last:s(m.a):last>\n",
@@ -72,12 +72,16 @@ def test_a_loop_is_turned_round(before: str) -> None:
 
 def test_a_loop_over_something_else_stays() -> None:
     at = Snippet("for x in parts:\n    <call:s(x):call>\n")
-    assert reason(turned(at)) == "`parts` is not a plain list of modules"
+    assert reason(turned(at)) == (
+        "`parts` is not a call that lists modules; reverse its order by hand"
+    )
 
 
 def test_a_loop_of_another_function_stays() -> None:
     at = Snippet("for x in m.modules():\n    <h:h(x):h>\ndef h(y):\n    <call:s(y):call>\n")
-    assert reason(turned(at, "h")) == "the loop over the modules is in another function"
+    assert reason(turned(at, "h")) == (
+        "the loop over the modules is in another function; reverse its order by hand"
+    )
 
 
 # Containers and second calls
@@ -93,12 +97,22 @@ def test_a_container_becomes_a_loop() -> None:
 @pytest.mark.parametrize(
     ("marked", "why"),
     [
-        ("x = <call:s(m.d):call>\n", "`x = s(m.d)` uses what is sharded"),
-        ("<call:s(m[0].d):call>\n", "`s(m[0].d)` does not name the container"),
-        ("for d in ds:\n    <call:s(d):call>\n", "`d` is not always a container"),
+        (
+            "x = <call:s(m.d):call>\n",
+            "`x = s(m.d)` uses the result of the call; shard the modules in it by hand",
+        ),
+        (
+            "<call:s(m[0].d):call>\n",
+            "`s(m[0].d)` does not name the container; shard the modules in it by hand",
+        ),
+        (
+            "for d in ds:\n    <call:s(d):call>\n",
+            "`d` is not always a container; shard the modules in it by hand",
+        ),
         (
             "<call:s(m.d, mesh=g()):call>\n",
-            "the arguments of `s(m.d, mesh=g())` would be made for each module",
+            "the loop would evaluate the arguments of `s(m.d, mesh=g())` again for each module; "
+            "assign them to variables first",
         ),
     ],
 )
@@ -123,7 +137,9 @@ def test_a_second_call_is_taken_away(marked: str, expected: str) -> None:
 
 def test_a_second_call_alone_in_its_block_stays() -> None:
     at = Snippet("if x:\n    <call:s(m):call>\n")
-    assert reason(shard_once(at.code, call(at))) == "`s(m)` is all that its block does"
+    assert reason(shard_once(at.code, call(at))) == (
+        "`s(m)` is the only statement of its block; remove the block by hand"
+    )
 
 
 # Two modules as one unit
@@ -138,14 +154,19 @@ def test_two_modules_become_one_unit() -> None:
 @pytest.mark.parametrize(
     ("marked", "why"),
     [
-        ("<call:s(x):call>\n<other:s(m.b):other>\n", "`s(x)` does not name the module by its path"),
+        (
+            "<call:s(x):call>\n<other:s(m.b):other>\n",
+            "`s(x)` does not name the module by its path; pass both to one `fully_shard` call by "
+            "hand",
+        ),
         (
             "<call:s(m.a):call>\nif x:\n    <other:s(m.b):other>\n",
-            "`s(m.b)` cannot be taken away",
+            "`s(m.b)` cannot be removed; pass both to one `fully_shard` call by hand",
         ),
         (
             "<call:s(m.a):call>\n<other:s(m.b, k=1):other>\n",
-            "the two modules are sharded with different arguments",
+            "the two modules are sharded with different arguments; pass both to one `fully_shard` "
+            "call by hand",
         ),
     ],
 )
@@ -173,7 +194,8 @@ def test_a_copy_is_made_first(later: str, expected: str) -> None:
         assert at.fixed(fix) == expected.replace("<copy>", "copy.deepcopy(m)")
     else:
         assert reason(fix) == (
-            "the copy's tensors are used beside shards, so it has to be sharded alike"
+            "the copy's tensors may be used with shards; make it before the sharding by hand, and "
+            "shard it like the model"
         )
 
 

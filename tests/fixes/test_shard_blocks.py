@@ -157,23 +157,26 @@ def test_the_policy_names_each_container_by_the_binding_the_file_has() -> None:
         ),
         (
             "f = lambda: <root:fully_shard(model):root>\n",
-            "`fully_shard(model)` is in an expression that may not run it once",
+            "`fully_shard(model)` is in an expression that may skip or repeat it; move the call to "
+            "a separate statement",
         ),
         (
             "y = x and <root:fully_shard(model):root>\n",
-            "`fully_shard(model)` is in an expression that may not run it once",
+            "`fully_shard(model)` is in an expression that may skip or repeat it; move the call to "
+            "a separate statement",
         ),
         (
             "if <root:fully_shard(model):root>:\n    pass\n",
-            "`fully_shard(model)` is in the head of a compound statement",
+            "`fully_shard(model)` is in the header of a compound statement; move the call to a "
+            "separate statement",
         ),
         (
             "<root:fully_shard(model, mesh=(m := 1)):root>\n",
-            "`mesh=(m := 1)` cannot be evaluated more than once",
+            "`mesh=(m := 1)` cannot be repeated for each block; assign it to a variable first",
         ),
         (
             "<root:fully_shard(*args):root>\n",
-            "`fully_shard(*args)` does not show which argument is the module",
+            "`fully_shard(*args)` hides which argument is the module; shard the blocks by hand",
         ),
     ],
 )
@@ -183,4 +186,6 @@ def test_declined(marked: str, why: str) -> None:
 
 def test_a_policy_that_may_be_there_already_is_declined() -> None:
     fix = sharded("<root:FSDP(model, **k):root>\n", generation=Generation.FSDP1)[1]
-    assert reason(fix) == "`FSDP(model, **k)` may get a wrap policy by its `**`"
+    assert reason(fix) == (
+        "`FSDP(model, **k)` may get `auto_wrap_policy` from its `**`; add it there by hand"
+    )

@@ -99,37 +99,41 @@ def test_the_root_follows_its_parts(marked: str, path: str, expected: str) -> No
         (
             "for b in blocks:\n    <part:fully_shard(b):part>\n",
             ".blocks[]",
-            "the model has no name where `fully_shard(b)` stands",
+            "no variable holds the model at `fully_shard(b)`; shard the model by hand after its "
+            "parts",
         ),
         (
             "for m in models:\n    <part:fully_shard(find(m)):part>\n",
             ".blocks[]",
-            "the model has no name where `fully_shard(find(m))` stands",
+            "no variable holds the model at `fully_shard(find(m))`; shard the model by hand after "
+            "its parts",
         ),
         (
             "for b in m.blocks:\n    <part:fully_shard(b, mesh=b.mesh):part>\n",
             ".blocks[]",
-            "`mesh=b.mesh` differs between the parts",
+            "`mesh=b.mesh` differs from part to part; shard the model by hand after its parts",
         ),
         (
             "def f(m): return <part:fully_shard(m.body):part>\n",
             ".body",
-            "nothing can be put below `return fully_shard(m.body)`",
+            "no line can follow `return fully_shard(m.body)`; shard the model by hand after its "
+            "parts",
         ),
         (
             "<part:fully_shard(m.body):part>; train(m)\n",
             ".body",
-            "nothing can be put below `fully_shard(m.body)`",
+            "no line can follow `fully_shard(m.body)`; shard the model by hand after its parts",
         ),
         (
             "while <part:fully_shard(m.body):part>:\n    pass\n",
             ".body",
-            "`fully_shard(m.body)` is in the head of a compound statement",
+            "`fully_shard(m.body)` is in the header of a compound statement; shard the model by "
+            "hand after its parts",
         ),
         (
             "m.apply(lambda b: <part:fully_shard(m.body):part>)\n",
             ".body",
-            "`fully_shard(m.body)` is in a lambda",
+            "`fully_shard(m.body)` is in a lambda; shard the model by hand after its parts",
         ),
     ],
 )

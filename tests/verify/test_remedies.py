@@ -78,7 +78,7 @@ def test_a_crash_is_explained(verifier: Verifier, tmp_path: Path) -> None:
     remedy = found.remedies[FAILURE]
     assert remedy == Remedy(
         "container-sharded at train.py:20",
-        "shard each module of `model.layers`",
+        "shard each module in `model.layers`",
         "fsdplint check train.py --select container-sharded --fix",
     )
     assert f"  rule:  {remedy.rule}\n" in _text(found, tmp_path)
@@ -89,7 +89,7 @@ def test_a_fix_that_is_declined_is_made_by_hand(verifier: Verifier, tmp_path: Pa
     found = _remedied(verifier, tmp_path, f"{HEAD}{lines}")
     assert found.remedies[FAILURE] == Remedy(
         "container-sharded at train.py:10",
-        "by hand: `model` is not always a container",
+        "by hand: `model` is not always a container; shard the modules in it by hand",
         "fsdplint explain container-sharded",
     )
 

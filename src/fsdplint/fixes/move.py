@@ -228,28 +228,35 @@ def _leaves(node: ir.Node, in_loop: bool = False) -> bool:
 
 
 def before_sharding(program: Program, site: Site, first: Sharding) -> Fix | Declined:
-    """Moves the statement at ``site`` above the call that leads to ``first``."""
+    """Move the statement at ``site`` above the call that leads to ``first``."""
     ours, theirs = site.frames(), first.site.frames()
     apart = len(site.calls)
     if len(theirs) <= apart or theirs[:apart] != ours[:apart]:
-        return Declined("the model is sharded in another function")
+        return Declined(
+            "the model is sharded in another function; move this line before that by hand"
+        )
     return add_before(Code.of(program.tree(site.path)), site.node, theirs[apart][1])
 
 
 @builder
 def add_before(code: Code, added: ir.Node, first: ir.Node) -> Fix:
-    """Moves the statement of ``added`` above that of ``first``, which begins the sharding.
+    """Move the statement of ``added`` above that of ``first``, which begins the sharding.
 
-    Both must stand in one block, in which only sharding comes between them, or what has nothing
-    to do with the addition.
+    Both must be in one block. The statements between them may shard, or be unrelated to ``added``.
     """
     statement = code.statement(added)
     if not isinstance(statement, (ir.Assign, ir.Expression)):
-        raise NoFixError(f"`{code.short(statement)}` cannot move")
+        raise NoFixError(
+            f"`{code.short(statement)}` cannot move; move `{code.short(added)}` before the "
+            "sharding by hand"
+        )
     block = code.block(statement)
     around = [each for each in block.statements if each.start <= first.start < each.end]
     if not around or around[0].start >= statement.start:
-        raise NoFixError(f"`{code.short(first)}` is not in the block of `{code.short(statement)}`")
+        raise NoFixError(
+            f"`{code.short(statement)}` is in another block than `{code.short(first)}`; move it "
+            "before the sharding by hand"
+        )
     place = around[0]
     order = block.statements
     own = names_in(statement)
@@ -263,18 +270,21 @@ def add_before(code: Code, added: ir.Node, first: ir.Node) -> Fix:
         }
         used = clash(rebound, own.all)
         if used is not None:
-            raise NoFixError(f"`{code.short(between)}` makes `{used}`")
+            raise NoFixError(
+                f"`{code.short(between)}` sets `{used}`; move `{code.short(statement)}` before the "
+                "sharding by hand"
+            )
     start, end = code.extent(statement)
     at, _ = code.extent(place)
     lines = code.text[start:end]
     if not lines.endswith(("\n", "\r")):
         lines += code.newline
-    title = f"put `{code.short(statement)}` before the sharding"
+    title = f"move `{code.short(statement)}` before the sharding"
     return Fix(title, Safety.UNSAFE, (code.delete_lines(start, end), code.insert_lines(at, lines)))
 
 
 def _whole(statement: ir.Assign | ir.Expression) -> str:
-    """What the statement adds to: the model or a part of it, which sharding changes on its way."""
+    """Return the model or part that the statement changes, or "" if it has no plain name."""
     target: ir.Node = statement.value
     if isinstance(statement, ir.Assign) and isinstance(statement.targets[0], ir.Attribute):
         target = statement.targets[0].value

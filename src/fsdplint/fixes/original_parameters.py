@@ -1,4 +1,4 @@
-"""Has FSDP1 keep the parameters apart that it flattens."""
+"""Make FSDP1 expose the original parameters instead of flat ones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _NAME = "use_orig_params"
 
 @builder
 def keep_original(code: Code, call: ir.Call, always: bool) -> Fix:
-    """Has FSDP1 keep the parameters apart that it flattens, each with its ``requires_grad``.
+    """Make FSDP1 expose the original parameters, each with its ``requires_grad``.
 
     Args:
-        always: the call raises without it; a run in which it does not has other states saved.
+        always: the call always raises without it, so no run has saved a state with flat parameters.
     """
     safety = Safety.SAFE if always else Safety.UNSAFE
     return Fix(f"set `{_NAME}=True`", safety, (put_argument(code, call, _NAME, "True"),))

@@ -1,4 +1,4 @@
-"""FSDP1's policy objects made those of FSDP2."""
+"""Convert FSDP1's policy objects to those of FSDP2."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from fsdplint.knowledge.policies import (
     OFFLOAD_POLICY,
 )
 
+_CONVERT = "build a `MixedPrecisionPolicy` by hand"
 _KEPT = ("param_dtype", "reduce_dtype")
 _LOST = {
     "cast_forward_inputs": True,
@@ -29,25 +30,25 @@ _LOST = {
 
 
 def meaning(code: Code, node: ir.Expr) -> str:
-    """The canonical name that the file's imports give ``node``, "" for none."""
+    """Return the canonical name that the file's imports give ``node``, "" for none."""
     name = qualified(code, node)
     return "" if name is None else canonical(name)
 
 
 def precision_policy(code: Code, value: ir.Expr, imports: Imports) -> list[Edit]:
-    """Makes the `MixedPrecision(…)` that ``value`` is, or is assigned, a `MixedPrecisionPolicy`.
+    """Convert the `MixedPrecision(…)` that ``value`` is, or is assigned, for FSDP2.
 
     Raises:
-        NoFixError: where it is made cannot be seen, or it says what FSDP2 cannot do.
+        NoFixError: its construction is not in the file, or has settings that FSDP2 lacks.
     """
     made = construction(code, value)
     if not isinstance(made, ir.Call):
-        raise NoFixError(f"`{code.short(value)}` is not made by a call that can be seen here")
+        raise NoFixError(f"this file does not show how `{code.short(value)}` is made; {_CONVERT}")
     name = meaning(code, made.func)
     if name == MIXED_PRECISION_POLICY:
         return []
     if name != MIXED_PRECISION:
-        raise NoFixError(f"`{code.short(made)}` is not FSDP1's `MixedPrecision`")
+        raise NoFixError(f"`{code.short(made)}` is not FSDP1's `MixedPrecision`; {_CONVERT}")
     kept = [a for index, a in enumerate(made.args) if _is_kept(code, made, index, a)]
     name = imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
     renamed = code.edit(made.func.start, made.func.end, name)
@@ -56,20 +57,22 @@ def precision_policy(code: Code, value: ir.Expr, imports: Imports) -> list[Edit]
 
 def _is_kept(code: Code, made: ir.Call, index: int, argument: ir.Argument) -> bool:
     if argument.star or index >= len(MIXED_PRECISION_FIELDS):
-        raise NoFixError(f"the arguments of `{code.short(made.func)}` are not all written out")
+        raise NoFixError(f"`{code.short(made)}` does not show all its arguments; {_CONVERT}")
     name = argument.keyword or MIXED_PRECISION_FIELDS[index]
     if name in _LOST:
         same = isinstance(argument.value, ir.Constant) and argument.value.value is _LOST[name]
         if not same:
-            raise NoFixError(f"FSDP2 has nothing like `{name}={code.short(argument.value)}`")
+            raise NoFixError(
+                f"FSDP2 has no equivalent of `{name}={code.short(argument.value)}`; {_CONVERT}"
+            )
     return name in _KEPT
 
 
 def offloads(code: Code, value: ir.Expr) -> bool:
-    """Whether FSDP1's ``cpu_offload``, or what is meant by it, asks for offloading.
+    """True if a value of FSDP1's ``cpu_offload``, or of similar arguments, turns on offloading.
 
     Raises:
-        NoFixError: it cannot be seen.
+        NoFixError: the file does not show it.
     """
     made = construction(code, value)
     if isinstance(made, ir.Constant) and made.value in (True, False, None, "cpu"):
@@ -81,7 +84,10 @@ def offloads(code: Code, value: ir.Expr) -> bool:
         flag = flags[0].value if len(flags) == len(made.args) == 1 else None
         if isinstance(flag, ir.Constant):
             return bool(flag.value)
-    raise NoFixError(f"whether `{code.short(value)}` asks for offloading cannot be seen here")
+    raise NoFixError(
+        f"this file does not show whether `{code.short(value)}` turns on offloading; if it does, "
+        "pass `offload_policy=CPUOffloadPolicy()` by hand"
+    )
 
 
 def is_offload_policy(code: Code, value: ir.Expr) -> bool:
@@ -91,7 +97,7 @@ def is_offload_policy(code: Code, value: ir.Expr) -> bool:
 
 
 def construction(code: Code, value: ir.Expr) -> ir.Expr | None:
-    """What ``value`` is, or what the file assigns to it once and gives to no FSDP1 wrapper."""
+    """Return ``value``, or what the file assigns to it once and passes to no FSDP1 wrapper."""
     path = dotted(value)
     if path is None or meaning(code, value):
         return value
@@ -107,7 +113,7 @@ def _assigns(statement: ir.Assign, path: str) -> bool:
 
 
 def unused(code: Code, removed: Sequence[ir.Expr], edits: Sequence[Edit]) -> list[Edit]:
-    """The edits that drop the imports which only ``removed`` code used."""
+    """Return the edits that drop the imports that only ``removed`` code used."""
     names = [n.id for each in removed for n in ir.walk(each) if isinstance(n, ir.Name)]
     found: list[Edit] = []
     for name in sorted(set(names)):

@@ -25,7 +25,7 @@ def shard_blocks(
     containers: Sequence[str],
     generation: Generation,
 ) -> Fix:
-    """Shards each block of ``containers`` before ``root`` shards the rest of the model.
+    """Shard each block of ``containers`` before ``root`` shards the rest of the model.
 
     Args:
         root: the only call that shards the model, ``fully_shard(model, …)`` or ``FSDP(model, …)``.
@@ -44,7 +44,7 @@ def shard_blocks(
 
 
 def module_argument(root: ir.Call) -> ir.Argument | None:
-    """The argument of a sharding call that is the module, if the call shows which one it is."""
+    """Return the module argument of a sharding call, None if the call does not show it."""
     named = next((a for a in root.args if a.keyword == "module"), None)
     first = root.args[0] if root.args else None
     return named or (first if first and not first.star and not first.keyword else None)
@@ -53,14 +53,16 @@ def module_argument(root: ir.Call) -> ir.Argument | None:
 def _module(code: Code, root: ir.Call) -> ir.Argument:
     module = module_argument(root)
     if module is None:
-        raise NoFixError(f"`{code.short(root)}` does not show which argument is the module")
+        raise NoFixError(
+            f"`{code.short(root)}` hides which argument is the module; shard the blocks by hand"
+        )
     return module
 
 
 def _named_module(code: Code, root: ir.Call) -> tuple[str, list[str], list[Edit]]:
-    """The module's text, fit to be written again, and what makes it so if it is made in ``root``.
+    """Return text that names the module, the lines to put first, and edits of ``root``.
 
-    These are the lines that give it a name first, and the edits that use that in ``root``.
+    A module that is built inside ``root`` is assigned to a variable first.
     """
     value = _module(code, root).value
     text = code.slice(value)
@@ -74,7 +76,7 @@ def _named_module(code: Code, root: ir.Call) -> tuple[str, list[str], list[Edit]
 
 
 def _before(code: Code, root: ir.Call, lines: Sequence[str]) -> Edit:
-    """Puts ``lines`` before the statement of ``root``."""
+    """Insert ``lines`` before the statement of ``root``."""
     statement = _simple_statement(code, root)
     indent, newline = code.indentation(statement), code.newline
     start, _ = code.extent(statement)
@@ -94,26 +96,35 @@ def _loops(code: Code, root: ir.Call, paths: Sequence[str]) -> tuple[list[str], 
 def _simple_statement(code: Code, root: ir.Call) -> ir.Stmt:
     statement = code.statement(root)
     if isinstance(statement, COMPOUND):
-        raise NoFixError(f"`{code.short(root)}` is in the head of a compound statement")
+        raise NoFixError(
+            f"`{code.short(root)}` is in the header of a compound statement; move the call to a "
+            "separate statement"
+        )
     sometimes = (ir.Lambda, ir.Comprehension, ir.Conditional, ir.BoolOp)
     for ancestor in code.ancestors(root):
         if isinstance(ancestor, sometimes):
-            raise NoFixError(f"`{code.short(root)}` is in an expression that may not run it once")
+            raise NoFixError(
+                f"`{code.short(root)}` is in an expression that may skip or repeat it; move the "
+                "call to a separate statement"
+            )
         if ancestor is statement:
             break
     return statement
 
 
 def _hoisted(code: Code, root: ir.Call) -> tuple[list[str], list[Edit], list[str]]:
-    """Assignments to put first, edits that use them in ``root``, and the arguments for a block.
+    """Return the assignments to put first, the edits of ``root``, and the arguments for a block.
 
-    An argument that makes something, as ``mesh=init_device_mesh(…)`` does, is made once for all.
+    An argument that builds an object, e.g. ``mesh=init_device_mesh(…)``, is evaluated once and
+    shared by all calls.
     """
     lines, edits, arguments = [], [], []
     for argument in _arguments(code, root):
         text = code.slice(argument)
         if any(isinstance(node, (ir.NamedExpr, ir.Yield)) for node in ir.walk(argument)):
-            raise NoFixError(f"`{text}` cannot be evaluated more than once")
+            raise NoFixError(
+                f"`{text}` cannot be repeated for each block; assign it to a variable first"
+            )
         if argument.keyword is not None and _makes(code, argument.value):
             name, value = fresh(code, root, argument.keyword), text.partition("=")[2].strip()
             lines.append(f"{name} = ({value})" if NEWLINE.search(value) else f"{name} = {value}")
@@ -124,7 +135,7 @@ def _hoisted(code: Code, root: ir.Call) -> tuple[list[str], list[Edit], list[str
 
 
 def _makes(code: Code, value: ir.Node) -> bool:
-    """Whether ``value`` calls a function; a class, by its capital, makes a plain setting."""
+    """True if ``value`` calls a function; a class, known by its capital, makes a setting."""
     if isinstance(value, ir.Lambda):
         return False
     if isinstance(value, ir.Call) and _last_part(code, value.func)[:1].islower():
@@ -137,7 +148,7 @@ def _last_part(code: Code, function: ir.Expr) -> str:
 
 
 def _arguments(code: Code, root: ir.Call) -> Iterator[ir.Argument]:
-    """What ``root`` passes besides the module."""
+    """Yield the arguments of ``root`` except the module."""
     module = _module(code, root)
     return (argument for argument in root.args if argument is not module)
 
@@ -150,18 +161,20 @@ def _wrap_policy(code: Code, root: ir.Call, paths: Sequence[str]) -> tuple[list[
 
 
 def _first(path: str) -> str:
-    """The first block of a container; that of a dict is ``….values()``."""
+    """Return the expression for a container's first block; ``path`` may end in ``.values()``."""
     return f"next(iter({path}))" if path.endswith(")") else f"{path}[0]"
 
 
 @builder
 def use_policy(code: Code, root: ir.Call, policy: ir.Assign) -> Fix:
-    """Gives the FSDP1 call ``root`` the wrap policy that ``policy`` assigns to a name."""
+    """Pass the wrap policy that ``policy`` assigns to a name to the FSDP1 call ``root``."""
     name = code.slice(policy.targets[0])
     if code.block(policy) not in _blocks_around(code, root):
-        raise NoFixError(f"`{name}` is not always assigned where the model is sharded")
+        raise NoFixError(
+            f"`{name}` may be unassigned at the FSDP call; pass it as `{_POLICY}` by hand"
+        )
     edit = _policy_argument(code, root, name)
-    return Fix(f"wrap the submodules that `{name}` selects", Safety.UNSAFE, (edit,))
+    return Fix(f"pass `{name}` as `{_POLICY}`", Safety.UNSAFE, (edit,))
 
 
 def _blocks_around(code: Code, node: ir.Node) -> list[Block]:
@@ -172,7 +185,9 @@ def _blocks_around(code: Code, node: ir.Node) -> list[Block]:
 def _policy_argument(code: Code, root: ir.Call, policy: str) -> Edit:
     arguments = list(_arguments(code, root))
     if any(argument.star == "**" for argument in arguments):
-        raise NoFixError(f"`{code.short(root)}` may get a wrap policy by its `**`")
+        raise NoFixError(
+            f"`{code.short(root)}` may get `{_POLICY}` from its `**`; add it there by hand"
+        )
     text = f"{_POLICY}={policy}"
     given = next((argument for argument in arguments if argument.keyword == _POLICY), None)
     if given is not None:
@@ -181,7 +196,7 @@ def _policy_argument(code: Code, root: ir.Call, policy: str) -> Edit:
 
 
 def without_sharding(code: Code, call: ir.Call, module: ir.Expr) -> Edit:
-    """Take the sharding call away, with the loop around it if that does nothing else."""
+    """Remove the sharding call, and the loop around it if that does nothing else."""
     statement = code.statement(call)
     useless = isinstance(statement, ir.Expression) and statement.value is call
     if isinstance(statement, ir.Assign) and statement.value is call:
@@ -192,5 +207,8 @@ def without_sharding(code: Code, call: ir.Call, module: ir.Expr) -> Edit:
     if len(block.statements) == 1 and isinstance(block.owner, ir.For) and not block.owner.orelse:
         statement, block = block.owner, code.block(block.owner)
     if len(block.statements) == 1 and not isinstance(block.owner, ir.Module):
-        raise NoFixError(f"`{code.short(statement)}` is all that its block does")
+        raise NoFixError(
+            f"`{code.short(statement)}` is the only statement of its block; remove the block by "
+            "hand"
+        )
     return code.delete_lines(*code.extent(statement))

@@ -30,13 +30,13 @@ RULE = declare(
 
 
 _GIVEN_DTYPE = ("dtype", "torch_dtype")
-# Arguments with which a model computes in another dtype than its parameters have.
+# Arguments that make a model compute in another dtype than its parameters'.
 _POLICIES = ("mp_policy", "mixed_precision")
 
 
 @dataclass(frozen=True, slots=True)
 class LateCast:
-    """A ``cast`` between the forwards ``before`` and ``after``, which must find the same dtype.
+    """A ``cast`` between the forwards ``before`` and ``after``, which need the same dtype.
 
     Attributes:
         first: the first call that shards the model or a part of it.
@@ -51,7 +51,7 @@ class LateCast:
 
 
 def late_casts(program: Program) -> Iterator[LateCast]:
-    """Casts of sharded models to another dtype, behind a forward and before one."""
+    """Yield casts of sharded models to another dtype between two forwards."""
     for trace in program.traces:
         for cast in trace.calls(*CASTS):
             module = cast.receiver
@@ -62,7 +62,7 @@ def late_casts(program: Program) -> Iterator[LateCast]:
 
 
 def _fact(program: Program, trace: Trace, module: Object, cast: Call) -> LateCast | None:
-    """The cast with the forwards around it, if it changes the dtype that the first one found."""
+    """Return the cast and the forwards around it, if it changes the dtype of the first one."""
     shard = sharding_of(trace, module) or sharding_of(trace, module, Generation.FSDP1)
     if shard is None or shard.module is not module or _has_policy(trace, module):
         return None
@@ -93,7 +93,7 @@ def _has_policy(trace: Trace, module: Object) -> bool:
 
 
 def _settled(trace: Trace, module: Object, cast: Call, first: Call) -> str:
-    """The dtype that a model had in its first forward; that of the cast where it is not known."""
+    """Return a model's dtype in its first forward; that of the cast if it is not known."""
     given = any(name in module.keywords for name in _GIVEN_DTYPE)
     if given or module.cls is None or library_class(module).startswith("transformers."):
         return _dtype(cast)
@@ -114,7 +114,7 @@ def _cast_again(trace: Trace, module: Object, cast: Call, after: Call) -> bool:
 
 
 def _dtype(cast: Call) -> str:
-    """What a call casts to, "" if it does not, "?" if that is not known."""
+    """Return the dtype that a call casts to: "" if it casts to none, "?" if it is unknown."""
     fixed = CASTS[cast.name]
     if fixed is not None:
         return fixed
@@ -128,24 +128,23 @@ def _dtype(cast: Call) -> str:
 
 
 def _is_open(value: Object) -> bool:
-    """Whether a value may be a dtype."""
+    """True if a value may be a dtype."""
     return "device" not in value.path() and not isinstance(value.cls, Symbol)
 
 
 def reports(program: Program) -> Iterator[Report]:
     for fact in late_casts(program):
         cast, before, after = fact.cast.site, fact.before.site, fact.after.site
-        wrap = program.text(fact.shard.site.path, fact.shard.call.func)
         yield Report(
             program.span(cast),
-            f"`{program.text(cast.path, cast.node)}` comes after "
-            f"`{program.text(before.path, before.node)}` {program.where(before, cast)}, in which "
-            f"the units that `{wrap}` made settled on a dtype: the next forward fails",
-            "the units keep their dtype",
+            f"`{program.text(cast.path, cast.node)}` casts a sharded model, but the first forward "
+            f"{program.where(before, cast)} already fixed the dtype of FSDP's buffers: the next "
+            "forward crashes",
+            "FSDP's buffers keep the old dtype",
             (
                 program.evidence(fact.shard.site, "sharded here"),
-                program.evidence(before, "the first forward"),
-                program.evidence(after, "raises an exception"),
+                program.evidence(before, "first forward"),
+                program.evidence(after, "this forward crashes"),
                 *program.conditions(cast, fact.shard.site),
             ),
             partial(before_sharding, program, cast, fact.first),

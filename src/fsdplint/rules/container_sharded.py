@@ -1,4 +1,4 @@
-"""The modules of a container sharded one by one."""
+"""Containers that are sharded instead of the modules in them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD207",
-    summary="`fully_shard` is given a container that has no `forward`",
+    summary="`fully_shard` is called on a container that has no `forward`",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
 )
+
+
+_BY_HAND = "shard the modules in it by hand"
 
 
 def reports(program: Program) -> Iterator[Report]:
@@ -32,11 +35,11 @@ def reports(program: Program) -> Iterator[Report]:
         made = shard.module.site
         yield Report(
             program.span(shard.site),
-            f"`{program.text(shard.site.path, shard.call)}` is given a `{name}`, which has no "
-            "`forward` to gather parameters for",
-            f"takes modules, and no `{name}`",
+            f"`{program.text(shard.site.path, shard.call)}` shards a `{name}`, which has no "
+            "`forward` to gather parameters for: the call crashes",
+            f"a `{name}` cannot be a unit",
             (
-                *([program.evidence(made, "made here")] if made is not None else []),
+                *([program.evidence(made, "created here")] if made is not None else []),
                 *program.conditions(shard.site),
             ),
             partial(_fix, program, shard, name),
@@ -59,28 +62,31 @@ def _is_container(name: str, value: Known) -> bool:
 
 @builder
 def container_loop(code: Code, call: ir.Call, keyed: bool, always: bool) -> Fix:
-    """Puts a loop over the container that ``call`` shards in the place of the call.
+    """Replace ``call`` by a loop that shards each module of its container.
 
     Args:
         keyed: the container is a dict.
-        always: the call is given nothing else, of which the loop would shard the parts.
+        always: the call never gets another kind of module, whose parts the loop would shard.
     """
     module, statement = module_argument(call), code.statement(call)
     container = None if module is None else dotted(module.value)
     if module is None or container is None:
-        raise NoFixError(f"`{code.short(call)}` does not name the container")
+        raise NoFixError(f"`{code.short(call)}` does not name the container; {_BY_HAND}")
     _check_plain(code, call, statement, container)
     block = fresh(code, call, "block")
     others = [code.slice(each) for each in call.args if each is not module]
     once = (ir.Call, ir.NamedExpr, ir.Yield)
     if any(isinstance(n, once) for a in call.args if a is not module for n in ir.walk(a)):
-        raise NoFixError(f"the arguments of `{code.short(call)}` would be made for each module")
+        raise NoFixError(
+            f"the loop would evaluate the arguments of `{code.short(call)}` again for each module; "
+            "assign them to variables first"
+        )
     head = f"for {block} in {container}{'.values()' if keyed else ''}:"
     inner = f"{code.indentation(statement)}{code.unit}"
     text = f"{head}{code.newline}{inner}{code.slice(call.func)}({', '.join([block, *others])})"
     edit = code.edit(statement.start, statement.end, text)
     safety = Safety.SAFE if always else Safety.UNSAFE
-    return Fix(f"shard each module of `{container}`", safety, (edit,))
+    return Fix(f"shard each module in `{container}`", safety, (edit,))
 
 
 def _check_plain(code: Code, call: ir.Call, statement: ir.Stmt, container: str) -> None:
@@ -88,7 +94,7 @@ def _check_plain(code: Code, call: ir.Call, statement: ir.Stmt, container: str) 
     if isinstance(statement, ir.Assign) and statement.value is call:
         alone = [dotted(target) for target in statement.targets] == [container]
     if not alone or not code.alone(statement):
-        raise NoFixError(f"`{code.short(statement)}` uses what is sharded")
+        raise NoFixError(f"`{code.short(statement)}` uses the result of the call; {_BY_HAND}")
     module = module_argument(call)
     if module is not None and isinstance(module.value, ir.Name) and code.is_rebound(module.value):
-        raise NoFixError(f"`{container}` is not always a container")
+        raise NoFixError(f"`{container}` is not always a container; {_BY_HAND}")

@@ -1,4 +1,4 @@
-"""Models that two ways of data parallelism take at once."""
+"""Models to which two incompatible kinds of data parallelism are applied."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD211",
-    summary="a model is given to two ways of data parallelism that exclude each other",
+    summary="two incompatible kinds of data parallelism are applied to one model",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
 
 
-# Of FSDP1 and DDP: parameters that are left alone.
+# Arguments of FSDP1 and DDP that exclude parameters.
 _IGNORED = frozenset({"ignored_modules", "ignored_states", "ignored_params"})
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A model given to ``outer`` that is, or holds, units of another kind.
+    """A model passed to ``outer`` that is a unit of another kind, or contains one.
 
     Attributes:
-        outer: what the model is given to last: "DDP", "replicate", "FSDP1" or "FSDP2".
-        inner: what had it, or parts of it, before.
-        declared: what says so, where no call shows it.
+        outer: what is applied last: "DDP", "replicate", "FSDP1" or "FSDP2".
+        inner: what was applied to the model, or to parts of it, before.
+        declared: the code that declares it, if no call shows it.
     """
 
     outer: str
@@ -52,18 +52,18 @@ class Mixture:
 
 
 def mixtures(program: Program) -> Iterator[Mixture]:
-    """Models that are sharded or replicated twice, in ways that exclude each other."""
+    """Yield models that are sharded or replicated twice, in incompatible ways."""
     for trace in program.traces:
         for found in (*_around_units(trace), *_after_replicate(trace), *_of_generations(trace)):
             one, other = found.site, found.inner_site
-            # A way to train under an option of its own is an alternative, whatever it is called.
+            # Code under an option is an alternative to the rest, whatever the option's name.
             alternatives = exclude_each_other(one, other) or program.apart(one, other)
             if not alternatives and program.together(one, other):
                 yield found
 
 
 def _around_units(trace: Trace) -> Iterator[Mixture]:
-    """DDP around a model with units, and ``replicate`` of one."""
+    """Yield DDP around a model with units, and ``replicate`` of a unit."""
     for call in trace.calls(*DDP, *REPLICATE):
         module = call.argument(0, "module")
         units = [s for s in trace.units() if s.time < call.time and _sharded(s)]
@@ -87,7 +87,7 @@ def _after_replicate(trace: Trace) -> Iterator[Mixture]:
 
 
 def _of_generations(trace: Trace) -> Iterator[Mixture]:
-    """FSDP1 around FSDP2's units, and FSDP2 on an FSDP1 unit itself."""
+    """Yield FSDP1 around FSDP2's units, and FSDP2 on an FSDP1 unit itself."""
     shards = trace.of(Shard)
     for index, outer in enumerate(shards):
         for inner in shards[:index]:
@@ -125,10 +125,10 @@ def reports(program: Program) -> Iterator[Report]:
         text = program.text(fact.site.path, fact.site.node)
         yield Report(
             program.span(fact.site),
-            f"`{text}` is given a model{_known(program, fact)}: {_harm(fact)}",
+            f"`{text}` is applied to a model that {_known(program, fact)}: {_harm(fact)}",
             f"`{outer}` on top of `{inner}`",
             (
-                program.evidence(fact.inner_site, f"`{inner}` has it, or a part of it"),
+                program.evidence(fact.inner_site, _inner_note(fact)),
                 *program.conditions(fact.inner_site, fact.site),
             ),
             partial(_fix, program, fact),
@@ -137,30 +137,42 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _known(program: Program, fact: Mixture) -> str:
     if fact.declared is not None:
-        return f" that is {as_unit(program, fact.declared, fact.site)}"
-    return f" that `{_NAMES[fact.inner]}` has {program.where(fact.inner_site, fact.site)}"
+        return f"is {as_unit(program, fact.declared, fact.site)}"
+    verb = "replicates" if fact.inner == "replicate" else "shards"
+    return f"`{_NAMES[fact.inner]}` {verb} {program.where(fact.inner_site, fact.site)}"
+
+
+def _inner_note(fact: Mixture) -> str:
+    if fact.declared is not None:
+        return "declares that the model is sharded"
+    if fact.inner == "replicate":
+        return "replicates the model"
+    return "shards the model or a part"
 
 
 def _harm(fact: Mixture) -> str:
     if fact.outer == "DDP":
-        return "DDP cannot work with shards; hybrid sharding is a mesh with two dimensions"
-    return "the two exclude each other"
+        return "DDP cannot handle shards, so training crashes"
+    return "the two are incompatible, so training crashes"
 
 
 def _fix(program: Program, fact: Mixture) -> Fix | Declined:
     if fact.outer != "DDP":
-        return Declined("which of the two is meant is not known")
+        return Declined("either of the two may be the intended one; remove the other by hand")
     return unwrap(Code.of(program.tree(fact.site.path)), fact.site.node)
 
 
 @builder
 def unwrap(code: Code, call: ir.Node) -> Fix:
-    """``model = DDP(model)`` goes, and ``DDP(model)`` elsewhere becomes ``model``."""
+    """Delete ``model = DDP(model)``, and replace ``DDP(model)`` elsewhere by ``model``."""
     given = call.args[0] if isinstance(call, ir.Call) and call.args else None
     if not isinstance(call, ir.Call) or given is None or given.star:
-        raise NoFixError(f"`{code.short(call)}` does not name the model first")
+        raise NoFixError(
+            f"`{code.short(call)}` does not show the model as its first argument; remove the "
+            "wrapper by hand"
+        )
     if code.comments(call.start, call.end):
-        raise NoFixError("a comment stands inside the call")
+        raise NoFixError("the call contains a comment; remove the wrapper by hand")
     model, statement = code.slice(given.value), code.statement(call)
     targets = statement.targets if isinstance(statement, ir.Assign) else ()
     same = [code.slice(target) for target in targets] == [model]
@@ -170,5 +182,5 @@ def unwrap(code: Code, call: ir.Node) -> Fix:
         edit = code.edit(call.start, call.end, model)
     callee = dotted(call.func)
     dropped = orphans(code, callee.split(".")[0], [edit]) if callee else []
-    title = f"leave `{model}` without `{code.slice(call.func)}`"
+    title = f"remove `{code.slice(call.func)}` around `{model}`"
     return Fix(title, Safety.UNSAFE, (edit, *dropped))

@@ -1,4 +1,4 @@
-"""Copies of models that hold FSDP2 units."""
+"""Deep copies of models that contain FSDP2 units."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD213",
-    summary="a model is copied once it is sharded",
+    summary="a model is deep-copied after it is sharded",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
+
+
+_ALIKE = "make it before the sharding by hand, and shard it like the model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Copy:
 
     Attributes:
         first: the first call that shards the module or a part of it.
-        around: the last one before the copy.
+        around: the last such call before the copy.
     """
 
     call: Call
@@ -43,7 +46,7 @@ class Copy:
 
 
 def copies(program: Program) -> Iterator[Copy]:
-    """Deep copies of modules that are surely FSDP2 units, or have some in them."""
+    """Yield deep copies of modules that surely are FSDP2 units or contain some."""
     for trace in program.traces:
         for call in trace.calls(*COPIES_MODULE):
             module = call.argument(0, COPIES_MODULE[call.name])
@@ -75,9 +78,9 @@ def reports(program: Program) -> Iterator[Report]:
         state = as_state(program, fact.around, site)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node)}` copies a model that is {state}: FSDP2 "
-            "modules cannot be copied",
-            "raises",
+            f"`{program.text(site.path, site.node)}` deep-copies a model that is {state}: FSDP2 "
+            "modules do not support that, so the call crashes",
+            "copies a sharded model",
             (
                 program.evidence(fact.around.site, "sharded here"),
                 *program.conditions(fact.around.site, site),
@@ -91,26 +94,29 @@ def _fix(program: Program, fact: Copy) -> Fix | Declined:
     apart = len(fact.call.site.calls)
     elsewhere = not isinstance(fact.first, Shard)
     if elsewhere or len(theirs) <= apart or theirs[:apart] != ours[:apart]:
-        return Declined("the model is sharded in another function")
+        return Declined("the model is sharded in another function; copy it before that by hand")
     if not fact.call.name.startswith("copy."):
-        return Declined("the average is updated with shards, so it has to be sharded alike")
+        return Declined(f"the average is updated with shards; {_ALIKE}")
     code = Code.of(program.tree(fact.call.site.path))
     return copy_first(code, fact.call.site.node, theirs[apart][1])
 
 
 def copy_first(code: Code, copy: ir.Node, first: ir.Node) -> Fix | Declined:
-    """Moves the statement of ``copy`` above that of ``first``, which begins the sharding."""
+    """Move the statement of ``copy`` above that of ``first``, which begins the sharding."""
     statement = code.statement(copy)
     if not isinstance(statement, ir.Assign) or len(statement.targets) != 1:
-        return Declined(f"`{code.short(statement)}` gives the copy no name")
+        return Declined(
+            f"`{code.short(statement)}` does not assign the copy to a variable; make the copy "
+            "before the sharding by hand"
+        )
     name = dotted(statement.targets[0])
     if name is None or _compared(code, copy, name):
-        return Declined("the copy's tensors are used beside shards, so it has to be sharded alike")
+        return Declined(f"the copy's tensors may be used with shards; {_ALIKE}")
     return add_before(code, copy, first)
 
 
 def _compared(code: Code, copy: ir.Node, name: str) -> bool:
-    """Whether the parameters or the state of the copy are listed anywhere, or it is handed on."""
+    """True if the copy's parameters or state are listed anywhere, or the copy is an argument."""
     last = name.rpartition(".")[2]
     inside = set(ir.walk(copy))
     used = [

@@ -1,4 +1,4 @@
-"""FSDP1 units that would hold frozen and trainable parameters in one flat parameter."""
+"""FSDP1 units that would flatten frozen and trainable parameters together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD215",
-    summary="FSDP1 is to flatten frozen and trainable parameters into one",
+    summary="an FSDP1 unit mixes frozen and trainable parameters without `use_orig_params=True`",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -49,7 +49,7 @@ _IGNORING = ("ignored_modules", "ignored_states")
 
 @dataclass(frozen=True, slots=True)
 class MixedUnit:
-    """What ``shard`` makes one unit is frozen in part, at ``frozen``."""
+    """A unit of ``shard`` of which ``frozen`` freezes only a part."""
 
     shard: Shard
     frozen: Site
@@ -57,7 +57,7 @@ class MixedUnit:
 
 @dataclass(frozen=True, slots=True)
 class _Switch:
-    """``requires_grad`` set on ``owner``; ``on`` is None where that is another for each part."""
+    """``requires_grad`` set on ``owner``; ``on`` is None if it differs from part to part."""
 
     site: Site
     owner: Object
@@ -65,7 +65,7 @@ class _Switch:
 
 
 def mixed_units(program: Program) -> Iterator[MixedUnit]:
-    """FSDP1 calls that raise since they flatten frozen and trainable parameters together."""
+    """Yield FSDP1 calls that raise as they flatten frozen and trainable parameters together."""
     for trace in program.traces:
         shards = trace.of(Shard)
         for shard in shards:
@@ -78,7 +78,7 @@ def mixed_units(program: Program) -> Iterator[MixedUnit]:
 
 
 def _is_unclear(shards: list[Shard], shard: Shard) -> bool:
-    """Whether units may hold something else than the module's parameters by their classes."""
+    """True if units may be made in another way than by the classes of the modules."""
     module = shard.module
     if any(name in shard.keywords for name in _IGNORING) or len(shard.call.args) > 7:
         return True
@@ -91,7 +91,7 @@ def _is_unclear(shards: list[Shard], shard: Shard) -> bool:
 
 
 def _frozen(program: Program, trace: Trace, shard: Shard) -> Site | None:
-    """Where a part of one of the call's units is frozen and another is not."""
+    """Return the code that freezes only a part of one of the call's units."""
     classes = wrapped_classes(shard)
     if classes is None:
         return None
@@ -119,10 +119,10 @@ def _frozen(program: Program, trace: Trace, shard: Shard) -> Site | None:
 
 
 def _mixture(last: list[_Switch | None], single: bool) -> Site | None:
-    """Where parts of one unit are frozen, if not all of them are.
+    """Return the code that freezes parts of one unit, if other parts train.
 
     Args:
-        single: there is no other unit, so that what is frozen in part is mixed.
+        single: there is no other unit, so a partly frozen module is mixed.
     """
     split = next((s for s in last if s is not None and s.on is None), None)
     if single and split is not None:
@@ -133,7 +133,7 @@ def _mixture(last: list[_Switch | None], single: bool) -> Site | None:
 
 
 def _last(part: Object, switches: list[_Switch]) -> _Switch | None:
-    """The last word on whether ``part`` is trained."""
+    """Return the last switch that decides whether ``part`` is trained."""
     whole = (part, *part.ancestors())
     last = None
     for switch in switches:
@@ -166,9 +166,9 @@ def _switch(event: object) -> _Switch | None:
 
 
 def _parts(module: Object, switches: list[_Switch], classes: tuple[Value, ...]) -> list[Object]:
-    """What of ``module`` is told apart: its layers, or what the program itself names.
+    """Return the parts of ``module`` to compare: its layers, or parts that the program names.
 
-    A model that is not read has others besides those.
+    A model whose class is not analyzed has other parts, too.
     """
     owners = list(dict.fromkeys(switch.owner for switch in switches))
     if not isinstance(module.cls, ClassValue) or module.cls.opaque():
@@ -190,7 +190,7 @@ def _unit(part: Object, root: Object, classes: tuple[Value, ...]) -> Object:
 
 
 def _adapters(trace: Trace, shard: Shard) -> Site | None:
-    """Where the model got adapters, which train in the middle of what they freeze."""
+    """Return the call that added adapters, which train among parameters that it freezes."""
     for call in trace.calls(*ADDS_ADAPTERS):
         if call.time < shard.time and followed(call.result) is shard.module:
             return call.site
@@ -204,13 +204,12 @@ def reports(program: Program) -> Iterator[Report]:
         shard, frozen = fact.shard, fact.frozen
         yield Report(
             program.span(shard.site),
-            f"`{program.text(shard.site.path, shard.call.func)}` flattens parameters that train "
-            f"together with others that `{program.text(frozen.path, frozen.node)}` freezes "
-            f"{program.where(frozen, shard.site)}, which it refuses without "
-            "`use_orig_params=True`",
-            "raises a ValueError",
+            f"`{program.text(shard.site.path, shard.call.func)}` flattens trainable parameters "
+            f"together with those that `{program.text(frozen.path, frozen.node)}` freezes "
+            f"{program.where(frozen, shard.site)}: without `use_orig_params=True` the call crashes",
+            "the call raises a ValueError",
             (
-                program.evidence(frozen, "only a part of the unit is frozen"),
+                program.evidence(frozen, "freezes only part of a unit"),
                 *program.conditions(frozen, shard.site),
             ),
             partial(
@@ -223,7 +222,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _is_always(program: Program, fact: MixedUnit, raising: list[Shard]) -> bool:
-    """Whether the call raises on every path that is known, and none is not."""
+    """True if all paths of the call are known, and it raises on each."""
     site = fact.shard.site
     every = [each for t in program.traces for each in t.of(Shard) if each.call is fact.shard.call]
     known = program.tree(site.path).is_private() and not program.project.early_stops

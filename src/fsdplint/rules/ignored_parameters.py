@@ -1,7 +1,7 @@
-"""Parameters that a sharding call is told to leave out, though an optimizer trains them.
+"""Parameters that a sharding call ignores although an optimizer trains them.
 
-A parameter counts if the call names it surely and no other unit holds it. Names in the place of
-parameters leave nothing out.
+A parameter counts if the call surely names it and no other unit holds it. Names instead of
+parameters have no effect.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD216",
-    summary="a sharding call leaves out parameters that are trained",
+    summary="a sharding call ignores parameters that the optimizer trains",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
     clause="coverage",
-    preview="no public code that was looked at makes this mistake.",
+    preview="the public code that it was tried on does not make this mistake.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What ``shard`` is told by its argument ``keyword`` to leave out.
+    """Parameters that ``shard`` ignores because of its argument ``keyword``.
 
     Attributes:
-        trained: by which optimizer, and where it is in the model; None where the argument has
-            names instead of parameters.
+        trained: the optimizer that trains them, and their paths in the model; None if the argument
+            has names instead of parameters.
     """
 
     shard: Shard
@@ -66,7 +66,7 @@ def _has_names(shard: Shard, keyword: str) -> bool:
 
 
 def _trained(program: Program, trace: Trace, shard: Shard) -> tuple[Site, tuple[str, ...]] | None:
-    """The optimizer that trains what a call surely leaves out, and where that is in the model."""
+    """Return the optimizer that trains surely ignored parameters, and their paths in the model."""
     known = [part for part in left_out(shard) if part is not None]
     spared = [part for part in known if _is_apart(trace, shard, part)]
     if not spared or is_synchronized(program, trace):
@@ -84,7 +84,7 @@ def _trained(program: Program, trace: Trace, shard: Shard) -> tuple[Site, tuple[
 
 
 def _is_apart(trace: Trace, shard: Shard, part: Object) -> bool:
-    """Whether nothing reduces the gradients of a part that a call leaves out."""
+    """True if nothing reduces the gradients of an ignored part."""
     whole = (part, *part.ancestors())
     if shard.module not in whole[1:] or is_frozen(trace, part) or is_replicated(trace, part):
         return False
@@ -94,7 +94,7 @@ def _is_apart(trace: Trace, shard: Shard, part: Object) -> bool:
 
 
 def _holds(unit: Shard, part: Object) -> bool:
-    """Whether a call may shard a part, or something in it."""
+    """True if a call may shard a part, or a module in it."""
     around = unit.module is part or unit.module in part.ancestors()
     return around or part in unit.module.ancestors()
 
@@ -106,16 +106,20 @@ def reports(program: Program) -> Iterator[Report]:
         at = call if given is None else Site(call.path, given.value)
         fix = partial(_fix, program, fact)
         if fact.trained is None:
-            message = f"`{fact.keyword}` takes parameters, not their names: it excludes nothing"
-            yield Report(program.span(at), message, "names", program.conditions(call), fix)
+            message = (
+                f"`{fact.keyword}` takes parameters, not their names: nothing is ignored, and all "
+                "parameters are sharded"
+            )
+            label = "names have no effect"
+            yield Report(program.span(at), message, label, program.conditions(call), fix)
             continue
         training, names = fact.trained
         listed = ", ".join(f"`{name}`" for name in names)
         yield Report(
             program.span(at),
             f"`{fact.keyword}` excludes parameters that the optimizer trains ({listed}): their "
-            "gradients are not reduced, so the ranks train different models",
-            "each rank keeps a copy of its own",
+            "gradients are never reduced, so each rank trains different weights",
+            "each rank trains a separate copy",
             (
                 program.evidence(training, "trains all parameters of the model"),
                 *program.conditions(call, training),
@@ -126,5 +130,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: LeftOut) -> Fix | Declined:
     code = Code.of(program.tree(fact.shard.site.path))
-    title = "" if fact.trained is None else "shard them with the rest"
+    title = f"remove `{fact.keyword}`"
+    if fact.trained is not None:
+        title += " so that FSDP shards these parameters"
     return drop_argument(code, fact.shard.call, fact.keyword, title)

@@ -1,4 +1,4 @@
-"""Buffers that no checkpoint holds, and that nothing computes again after ``to_empty``."""
+"""Weights and buffers that ``to_empty`` allocates and nothing initializes."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD204",
-    summary="a model is materialized with `to_empty` and its weights are never set",
+    summary="weights or buffers that `to_empty` allocates are never initialized",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
     clause="initialised",
-    preview=("two of its three findings on real code were wrong, which is mended; one is right."),
+    preview="two of its three findings on real code were wrong; their causes are fixed.",
 )
 
 
@@ -60,11 +60,11 @@ _ABOUT_NO_DEVICE = NO_GRADIENTS | GRADIENTS | {"nullcontext"}
 
 @dataclass(frozen=True, slots=True)
 class UndefinedBuffers:
-    """Buffers that constructors computed, and that are computed with as ``to_empty`` found them.
+    """Buffers that only constructors compute, used with the values ``to_empty`` left in them.
 
     Attributes:
         names: each with its class, e.g. "Rotary.angles", and the call that registers it.
-        load: the call that sets all but such buffers.
+        load: the call that loads everything except such buffers.
     """
 
     emptied: Call
@@ -75,14 +75,14 @@ class UndefinedBuffers:
 
 
 def undefined_buffers(program: Program) -> Iterator[UndefinedBuffers]:
-    """Non-persistent buffers of models on meta whose weights come from a checkpoint alone."""
+    """Yield non-persistent buffers of meta models that get their weights from a checkpoint."""
     for trace in program.traces:
         for emptied in trace.calls("to_empty"):
             yield from _after(program, trace, emptied)
 
 
 def _after(program: Program, trace: Trace, emptied: Call) -> Iterator[UndefinedBuffers]:
-    """The buffers that stay undefined behind one ``to_empty``, if a load sets all else."""
+    """Yield the buffers that stay undefined after one ``to_empty``, if a load sets the rest."""
     module = emptied.receiver
     if not isinstance(module, Object) or root(module).on_meta is not True:
         return
@@ -115,7 +115,7 @@ def _undefined(program: Program, module: Object) -> dict[str, Site]:
 
 
 def _only_load(trace: Trace, module: Object, emptied: Call, forward: Call) -> Site | None:
-    """The load that gives a module its weights; None where anything else may give it values."""
+    """Return the load that sets a module's weights; None if other code may set them, too."""
     uses = uses_between(trace, module, emptied.time, forward.time)
     others = [use for use in uses if use.name not in LOADS_STATE | READS_STATE]
     if any(use.name in _VIEWS or not keeps_weights(use.name) for use in others):
@@ -125,9 +125,9 @@ def _only_load(trace: Trace, module: Object, emptied: Call, forward: Call) -> Si
 
 
 def _registered(tree: Tree, cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
-    """The buffers that a class surely registers as it is built, and that are no part of its state.
+    """Yield the non-persistent buffers that a class's own constructor surely registers.
 
-    Those of its bases are left out, and those that wait for somebody to fill them.
+    Buffers of its bases and placeholders, e.g. ``torch.empty(…)``, are left out.
     """
     found = cls.attrs.get("__init__")
     if cls.opaque() or not isinstance(found, FunctionValue):
@@ -146,9 +146,9 @@ def _registered(tree: Tree, cls: ClassValue) -> Iterator[tuple[str, ir.Call]]:
 
 
 def _always_run(tree: Tree, body: Iterable[ir.Stmt]) -> Iterator[ir.Stmt]:
-    """The statements of a block, with those in contexts that say nothing of devices.
+    """Yield a block's statements, and those in contexts that do not choose a device.
 
-    So it is with those of a ``try`` that handles nothing.
+    Also those of a ``try`` without handlers.
     """
     for statement in body:
         contexts = tree.contexts(statement) if isinstance(statement, ir.With) else ()
@@ -171,7 +171,7 @@ def _attribute(node: ir.Node | None) -> str:
     return node.attr if isinstance(node, ir.Attribute) else ""
 
 
-# What the program's text does with a buffer
+# Uses of a buffer in the program's text
 
 
 def _is_read(cls: ClassValue, name: str) -> bool:
@@ -182,7 +182,7 @@ def _is_read(cls: ClassValue, name: str) -> bool:
 
 
 def _is_set(program: Program, made: list[ClassValue], cls: ClassValue, name: str) -> bool:
-    """Whether code that something may call gives the buffer another value, or names it."""
+    """True if code that may be called sets the buffer or names it in a string."""
     constructors = {
         init.function
         for each in made
@@ -220,7 +220,7 @@ def _names(node: ir.Node, name: str) -> bool:
 
 
 def _is_mentioned(program: Program, name: str, constructors: set[ir.Function]) -> bool:
-    """Whether a function may be called other than by the constructors, which ran on meta."""
+    """True if a function may be called by other code than the constructors, which ran on meta."""
     if name == "forward" or name.startswith("__"):
         return True
     for tree in program.trees_with(name):
@@ -239,10 +239,10 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(site.node, ir.Call)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` leaves the weights{_of(fact)} undefined, "
-            f"and {'without an option ' if fact.optional else ''}nothing sets them before the "
-            f"forward {program.where(fact.forward.site, site)}",
-            "memory as it was found",
+            f"`{program.text(site.path, site.node.func)}` leaves the weights{_of(fact)} "
+            f"uninitialized, and {_unless(fact)}nothing sets them before the forward "
+            f"{program.where(fact.forward.site, site)}: the model computes with garbage values",
+            "allocated here, never initialized",
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
@@ -252,16 +252,20 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(site.node, ir.Call)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node.func)}` leaves {names} undefined: the load "
-            f"{program.where(buffer.load, site)} does not set buffers that are not persistent",
-            "buffers with memory as it was found",
+            f"`{program.text(site.path, site.node.func)}` leaves {names} uninitialized: the load "
+            f"{program.where(buffer.load, site)} sets no non-persistent buffers, so the model "
+            "computes with garbage values",
+            "buffers are never initialized",
             (
-                *(program.evidence(p, "computed here and nowhere else") for p in registered),
-                program.evidence(buffer.load, "sets parameters and persistent buffers only"),
-                program.evidence(buffer.forward.site, "computes with what memory held"),
+                *(program.evidence(p, "computed only here, on meta") for p in registered),
+                program.evidence(buffer.load, "loads no non-persistent buffers"),
+                program.evidence(buffer.forward.site, "uses the uninitialized buffers"),
                 *program.conditions(site, buffer.shard.site),
             ),
-            lambda: Declined("only constructors compute these buffers"),
+            lambda: Declined(
+                "only constructors compute these buffers; compute them in a method, and call it "
+                "after `to_empty`"
+            ),
         )
 
 
@@ -270,57 +274,69 @@ def _of(fact: UndefinedWeights) -> str:
     return f" of {names}" if names else ""
 
 
+def _unless(fact: UndefinedWeights) -> str:
+    return "without an option " if fact.optional else ""
+
+
 def _evidence(program: Program, fact: UndefinedWeights) -> tuple[Evidence, ...]:
     whole = fact.whole
     made = () if whole.site is None else (program.evidence(whole.site, "the model is built"),)
     return (
         *made,
         program.evidence(fact.shard.site, "sharded here"),
-        program.evidence(fact.forward.site, "computes with undefined weights"),
+        program.evidence(fact.forward.site, "uses the uninitialized weights"),
         *_optional(program, fact),
-        *(program.evidence(use.site, "sets other weights") for use in fact.others),
+        *(program.evidence(use.site, "sets only other weights") for use in fact.others),
         *program.conditions(fact.emptied.site, fact.shard.site),
     )
 
 
 def _optional(program: Program, fact: UndefinedWeights) -> Iterator[Evidence]:
     if fact.optional is not None:
-        yield program.evidence(fact.optional.site, "sets them where an option is given")
+        yield program.evidence(fact.optional.site, "sets them only with an option")
 
 
 def _fix(program: Program, fact: UndefinedWeights) -> Fix | Declined:
     site = fact.emptied.site
     assert isinstance(site.node, ir.Call)
     if fact.unset:
-        return Declined("what sets the other weights is to set these as well")
+        return Declined(
+            "other code initializes the rest of the model; initialize these weights there, too"
+        )
     return initialise(Code.of(program.tree(site.path)), site.node, fact.whole)
 
 
+_BY_HAND = "initialize the weights by hand after `to_empty`"
 _RESET = "reset_parameters"
 _WHOLE = ("init_weights", "initialize_weights", "init_parameters")
 
 
 @builder
 def initialise(code: Code, emptied: ir.Call, model: Object) -> Fix:
-    """Calls ``reset_parameters`` of every module, or the model's own method, below ``emptied``."""
+    """Call every module's ``reset_parameters``, or the model's own method, after ``emptied``."""
     statement = code.statement(emptied)
     receiver = emptied.func.value if isinstance(emptied.func, ir.Attribute) else None
     name = None if receiver is None else dotted(receiver)
     plain = isinstance(statement, (ir.Expression, ir.Assign)) and statement.value is emptied
     if code.in_lambda(emptied):
-        raise NoFixError("a lambda has no room for a second call")
+        raise NoFixError(
+            f"a lambda has no room for a second call; pass a function that also calls `{_RESET}`"
+        )
     if name is None or not plain:
-        raise NoFixError(f"`{code.short(emptied)}` is no statement that another can follow")
+        raise NoFixError(f"`{code.short(emptied)}` is part of a larger statement; {_BY_HAND}")
     if not code.alone(statement):
-        raise NoFixError(f"`{code.short(statement)}` shares its line with other code")
+        raise NoFixError(f"`{code.short(statement)}` shares its line with other code; {_BY_HAND}")
     own = _own_method(model)
     if own is None:
         _check_covered(model)
-    lines = _calls(code, name, own) if _recurses(emptied) else _reset(code, name)
+    whole = f"`{name}.{own}`" if own else f"`{_RESET}` of every module"
+    if _recurses(emptied):
+        called, lines = whole, _calls(code, name, own)
+    else:
+        called, lines = f"`{name}.{_RESET}`", _reset(code, name)
     text = "".join(code.indentation(statement) + line + code.newline for line in lines)
     edit = code.insert_lines(code.after(statement), text)
-    title = f"call `{name}.{own}`" if own else "call every module's `reset_parameters`"
-    return Fix(title, Safety.UNSAFE, (edit,))
+    return Fix(f"call {called} after `to_empty`", Safety.UNSAFE, (edit,))
 
 
 def _recurses(emptied: ir.Call) -> bool:
@@ -342,7 +358,7 @@ def _reset(code: Code, module: str) -> list[str]:
 
 
 def _own_method(model: Object) -> str | None:
-    """A method of the model's class that sets its weights and needs no argument."""
+    """Return the name of a method that sets the model's weights and needs no argument."""
     if not isinstance(model.cls, ClassValue):
         return None
     for name in (_RESET, *_WHOLE):
@@ -360,34 +376,34 @@ def _needs_nothing(method: FunctionValue) -> bool:
 def _check_covered(model: Object) -> None:
     for module in dict.fromkeys(composed(model)):
         for reason in _uncovered(module):
-            raise NoFixError(reason)
+            raise NoFixError(f"{reason}; {_BY_HAND}")
 
 
 def _uncovered(module: Object) -> Iterator[str]:
-    """Why no ``reset_parameters`` gives a module's own tensors their values."""
+    """Yield the reasons why no ``reset_parameters`` sets a module's own tensors."""
     cls = module.cls
     if isinstance(cls, Symbol):
         short = cls.name.rpartition(".")[2]
         if cls.name in WITHOUT_RESET:
-            yield f"`{short}` has parameters and no `{_RESET}`"
+            yield f"`{short}` has parameters, but no `{_RESET}`"
         elif not cls.name.startswith(f"{NN}.") and cls.name not in CONTAINERS:
-            yield f"it is not known how `{short}` draws its weights"
+            yield f"it is not known how `{short}` initializes its weights"
     elif isinstance(cls, ClassValue):
         yield from _uncovered_class(module, cls)
     else:
-        yield "it is not known how the model's class draws its weights"
+        yield "it is not known how the model's class initializes its weights"
 
 
 def _uncovered_class(module: Object, cls: ClassValue) -> Iterator[str]:
     name = cls.node.name
     if cls.opaque():
-        yield f"it is not known how `{name}` draws its weights"
+        yield f"it is not known how `{name}` initializes its weights"
     if cls.lookup(_RESET) is not None:
         return
     for attribute, value in module.attrs.items():
         held = [class_names(each.cls) for each in may_be(value) if isinstance(each, Object)]
         if any(PARAMETER in names for names in held):
-            yield f"`{name}.{attribute}` is a parameter that no `{_RESET}` sets"
+            yield f"no `{_RESET}` sets the parameter `{name}.{attribute}`"
     calls = (node for node in ir.walk(cls.node) if isinstance(node, ir.Attribute))
     if any(node.attr in ("register_buffer", "register_parameter") for node in calls):
-        yield f"`{name}` registers tensors that no `{_RESET}` sets"
+        yield f"no `{_RESET}` sets the tensors that `{name}` registers"

@@ -1,7 +1,7 @@
-"""A finding is an assignment, or a call that adds modules, behind the sharding of its owner.
+"""Modules, parameters and adapters that a model gets after it is sharded.
 
-Modules and parameters count if an optimizer trains them and nothing shards them later; embeddings
-that are resized raise.
+They count if an optimizer trains them and nothing shards them later. Resizing sharded embeddings
+raises.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD203",
-    summary="parameters are added to a model that is sharded already",
+    summary="parameters are added to a model that is already sharded",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -36,12 +36,12 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Parameters added to a model behind its sharding.
+    """Parameters added to a model after its sharding.
 
     Attributes:
-        first: the first call that shards the model or a part of it, or what says that it is.
-        around: the last one before the addition for what it is added to.
-        training: None where the call that adds them raises.
+        first: the first call that shards the model or a part of it, or code that declares it so.
+        around: the last one before the addition that shards the module they are added to.
+        training: None if the call that adds them raises.
     """
 
     site: Site
@@ -51,7 +51,7 @@ class Addition:
 
 
 def additions(program: Program) -> Iterator[Addition]:
-    """Modules, parameters and adapters that an optimizer trains and that came after sharding."""
+    """Yield modules, parameters and adapters that are added after sharding and trained."""
     for trace in program.traces:
         first = min((unit.time for unit in trace.units()), default=0)
         for event in trace.events if first else ():
@@ -98,7 +98,7 @@ def _adapted(trace: Trace, call: Call) -> Addition | None:
 
 
 def _resized(trace: Trace, call: Call) -> Addition | None:
-    """Hugging Face's embeddings of another size, into which it cannot copy the sharded ones."""
+    """Return the resizing of sharded Hugging Face embeddings, which cannot be copied."""
     model = call.receiver
     if not isinstance(model, Object) or _keeps_size(call) or model.escaped is not None:
         return None
@@ -113,7 +113,7 @@ def _resized(trace: Trace, call: Call) -> Addition | None:
 
 
 def _keeps_size(call: Call) -> bool:
-    """Whether embeddings are surely asked to be what they are already, or may be."""
+    """True if a call keeps the size of the embeddings, or may keep it."""
     size = call.argument(0, "new_num_tokens")
     if size is None or call.arguments.open or (isinstance(size, Const) and size.value is None):
         return True
@@ -123,7 +123,7 @@ def _keeps_size(call: Call) -> bool:
 def _after(
     program: Program, trace: Trace, store: Store, owner: Object, added: Object
 ) -> Addition | None:
-    """The addition, if what it is added to is sharded before it and nothing is behind it."""
+    """Return the addition if its owner is sharded before it and nothing shards it later."""
     whole = (owner, *owner.ancestors())
     shards = [s for s in trace.of(Shard) if s.module in whole or whole[-1] in s.module.ancestors()]
     around = [s for s in shards if s.module in whole and s.time < store.time]
@@ -146,24 +146,25 @@ def reports(program: Program) -> Iterator[Report]:
         text = program.text(fact.site.path, fact.site.node)
         known = as_state(program, fact.around, fact.site)
         adds = (
-            f"`{text}` adds parameters to a model that is {known}: no rank reduces their "
-            "gradients, so the ranks train different models"
+            f"`{text}` adds parameters to a model that is {known}: their gradients are never "
+            "reduced, so each rank trains different weights"
         )
         resizes = (
-            f"`{text}` resizes the embeddings of a model that is {known}: unless they "
-            "keep their size, it raises where it copies them"
+            f"`{text}` resizes the embeddings of a model that is {known}: it crashes as it "
+            "copies the old ones, unless the size stays the same"
         )
+        is_resized = fact.training is None
         yield Report(
             program.span(fact.site),
-            resizes if fact.training is None else adds,
-            "the old ones are in parts" if fact.training is None else "is in no unit",
+            resizes if is_resized else adds,
+            "the old embeddings are sharded" if is_resized else "belongs to no FSDP unit",
             _evidence(program, fact),
             partial(before_sharding, program, fact.site, fact.first),
         )
 
 
 def _evidence(program: Program, fact: Addition) -> tuple[Evidence, ...]:
-    sharded = program.evidence(fact.around.site, "sharded here, without them")
+    sharded = program.evidence(fact.around.site, "sharded here, without these parameters")
     trains = "trains all parameters of the model"
     return (
         sharded,

@@ -1,4 +1,4 @@
-"""Models of which only the root is sharded."""
+"""Models with repeated blocks that are sharded as one unit."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.modules import is_module
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     ClassValue,
     Object,
@@ -44,14 +45,14 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class RootOnly:
-    """A root call on a model with repeated blocks none of which anybody shards.
+    """A root call on a model with repeated blocks that no call shards.
 
     Attributes:
-        containers: attribute paths of the block containers below the model; empty when the model
-            repeats blocks but not where can be read.
+        containers: attribute paths of the block containers below the model; empty if the model
+            has repeated blocks at unknown paths.
         model_class: the name of the model's class.
-        several: the same call shards models whose blocks stand in different places.
-        idle_policy: the assignment of a wrap policy that is used nowhere.
+        several: the same call shards models whose blocks have different paths.
+        idle_policy: the assignment of a wrap policy that nothing uses.
     """
 
     shard: Shard
@@ -62,9 +63,9 @@ class RootOnly:
 
 
 def root_only_shards(program: Program) -> Iterator[RootOnly]:
-    """Root calls on models with repeated blocks where all paths shard nothing but the root.
+    """Yield root calls on models with repeated blocks whose every path shards only the root.
 
-    All that come to the call in the same way: other callers of a helper shard other models.
+    Only paths with the same call stack count: other callers of a helper shard other models.
     """
     spoiled = {
         shard.site.frames()
@@ -93,7 +94,7 @@ def root_only_shards(program: Program) -> Iterator[RootOnly]:
 
 
 def _chooses_policy(program: Program, shard: Shard) -> bool:
-    """Whether a call is given what may be a wrap policy on paths that were not followed."""
+    """True if a call may get a wrap policy on paths that were not analyzed."""
     given = argument(shard.call, 4, "auto_wrap_policy")
     if given is None or shard.generation is not Generation.FSDP1:
         return False
@@ -102,7 +103,7 @@ def _chooses_policy(program: Program, shard: Shard) -> bool:
 
 
 def _idle_policy(program: Program, shard: Shard) -> ir.Assign | None:
-    """A wrap policy assigned to a name that nothing reads, before an FSDP1 call."""
+    """Return the assignment of a wrap policy to a name that nothing reads, before an FSDP1 call."""
     tree = program.tree(shard.site.path)
     if shard.generation is not Generation.FSDP1:
         return None
@@ -116,9 +117,9 @@ def _idle_policy(program: Program, shard: Shard) -> ir.Assign | None:
 
 
 def _before(tree: Tree, call: ir.Call) -> Iterator[tuple[ir.Function | ir.Module, ir.Node]]:
-    """What stands before a call in its scope, and in functions that are called there for nothing.
+    """Yield the nodes before a call, each with its scope.
 
-    Each with the scope that it is in.
+    They are those of the call's scope, and of functions called there whose result is unused.
     """
     scope = tree.function(call) or tree.module
     nodes = [node for node in tree.nodes_of(scope) if node.end < call.start]
@@ -130,7 +131,7 @@ def _before(tree: Tree, call: ir.Call) -> Iterator[tuple[ir.Function | ir.Module
 
 
 def _is_idle(program: Program, tree: Tree, scope: ir.Function | ir.Module, name: str) -> bool:
-    """Whether a name is bound once in its scope and read nowhere, other files included."""
+    """True if a name is bound once in its scope and never read, other files included."""
     nodes = list(ir.walk(scope))
     named = [node for node in nodes if isinstance(node, ir.Name) and node.id == name]
     shared = any(isinstance(node, ir.Scope) and name in node.names for node in nodes)
@@ -153,7 +154,7 @@ def _makes_policy(program: Program, tree: Tree, value: ir.Expr) -> bool:
 
 
 def _alone(trace: Trace, root: Shard) -> bool:
-    """Whether it is a fact that nothing inside the root of ``root`` was sharded before it."""
+    """True if surely nothing inside the module of ``root`` was sharded before it."""
     module = root.module
     if any(is_module(above) for above in module.ancestors()):
         return False
@@ -167,9 +168,9 @@ def _alone(trace: Trace, root: Shard) -> bool:
 
 
 def _parts(module: Object) -> dict[Object, None]:
-    """What a model holds that may be a module: not its settings, nor what only they hold.
+    """Return the objects in a model that may be modules.
 
-    Nor what a layer takes for its size, nor the name that a checkpoint is loaded by.
+    Settings, what only settings hold, sizes of layers and names of checkpoints are left out.
     """
     found: dict[Object, None] = {}
     sizes: set[Object] = set()
@@ -192,13 +193,13 @@ def _parts(module: Object) -> dict[Object, None]:
 
 
 def _is_loaded(part: Object) -> bool:
-    """Whether a model is made from a published checkpoint or its configuration."""
+    """True if a model is made from a published checkpoint or its configuration."""
     call = part.site.node if part.site is not None else None
     return isinstance(call, ir.Call) and ir.last_name(call.func) in HUGGING_FACE_CONSTRUCTORS
 
 
 def _elsewhere(other: Object, root: Object, inside: set[Object]) -> bool:
-    """Whether a sharded module surely is no part of ``root``, of which ``inside`` are parts."""
+    """True if a sharded module surely is no part of ``root``, whose parts are ``inside``."""
     if other in inside or root in other.ancestors():
         return False
     top = other
@@ -214,18 +215,27 @@ def reports(program: Program) -> Iterator[Report]:
         model = f"`{program.text(site.path, module.value)}`" if module else "a model"
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, call.func)}` shards {model} as one unit: its forward "
-            "all-gathers every parameter at once",
+            f"`{program.text(site.path, call.func)}` shards {model} as one unit, "
+            f"{_reason(program, fact)}: every rank holds the whole model during a step, which "
+            "wastes memory",
             _label(fact),
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
 
 
+def _reason(program: Program, fact: RootOnly) -> str:
+    policy, path = fact.idle_policy, fact.shard.site.path
+    if policy is None:
+        return "not per block"
+    where = program.where(Site(path, policy), fact.shard.site)
+    return f"since `{program.text(path, policy.targets[0])}` {where} is never passed to it"
+
+
 def _label(fact: RootOnly) -> str:
     if fact.idle_policy is not None:
-        return "is given no wrap policy"
-    return f"the blocks of `{fact.model_class}` are in the root's unit"
+        return "no wrap policy is passed"
+    return f"all blocks of `{fact.model_class}` share one unit"
 
 
 def _evidence(program: Program, fact: RootOnly) -> tuple[Evidence, ...]:
@@ -236,7 +246,7 @@ def _evidence(program: Program, fact: RootOnly) -> tuple[Evidence, ...]:
     if module.site is None:
         return ()
     blocks = " and ".join(f"`{path}`" for path in fact.containers)
-    note = f"the model repeats blocks in {blocks}" if blocks else "the model repeats blocks"
+    note = f"has repeated blocks in {blocks}" if blocks else "has repeated blocks"
     return (program.evidence(module.site, note),)
 
 
@@ -245,10 +255,19 @@ def _fix(program: Program, fact: RootOnly) -> Fix | Declined:
     code = Code.of(tree)
     if fact.idle_policy is not None:
         if tree.function(fact.idle_policy) is not tree.function(fact.shard.call):
-            return Declined("the policy is made in another function")
+            name = code.slice(fact.idle_policy.targets[0])
+            return Declined(
+                f"`{name}` is local to another function; return it and pass it as "
+                "`auto_wrap_policy` by hand"
+            )
         return use_policy(code, fact.shard.call, fact.idle_policy)
     if not fact.containers:
-        return Declined("where the blocks are depends on the checkpoint the model is made from")
+        return Declined(
+            "the path of the blocks depends on the checkpoint; shard the model's blocks by hand"
+        )
     if fact.several:
-        return Declined("the call shards several models, whose blocks stand in different places")
+        return Declined(
+            "the call shards several models whose blocks have different paths; shard the blocks "
+            "of each model by hand"
+        )
     return shard_blocks(code, fact.shard.call, fact.containers, fact.shard.generation)

@@ -1,4 +1,4 @@
-"""Weights that differ between the ranks whose slices make up one model."""
+"""Ranks with different weights whose slices are sharded into one model."""
 
 from __future__ import annotations
 
@@ -42,24 +42,25 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD205",
-    summary="ranks build a model from different weights, and sharding mixes them",
+    summary="ranks start with different weights, and sharding mixes them into one model",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="of its four findings on real code one was wrong, which is mended.",
+    preview="one of its four findings on real code was wrong; its cause is fixed.",
 )
 
 
-_KEEPS = "each rank keeps its slice of its own weights"
+_KEEPS = "each rank shards its own weights"
+_ALIKE = "seed all ranks alike by hand until the model is sharded"
 
 
 @dataclass(frozen=True, slots=True)
 class DifferentSeeds:
-    """A model that each rank draws by a seed of its own, and that is sharded like that.
+    """A sharded model whose weights each rank draws with a different seed.
 
     Attributes:
         drawn: where it gets its weights, if that is known.
-        place: the innermost call whose words say that it is given the rank.
+        place: the innermost call whose text mentions the rank.
         last: the last call that shards the model or a part of it.
     """
 
@@ -73,11 +74,11 @@ class DifferentSeeds:
 
 @dataclass(frozen=True, slots=True)
 class LoadedAlone:
-    """A model that only some ranks load, and that is sharded like that.
+    """A sharded model whose weights only some ranks load.
 
     Attributes:
         source: where those ranks load it.
-        guard: the test that they pass.
+        guard: the test that only they pass.
     """
 
     source: Site
@@ -86,7 +87,7 @@ class LoadedAlone:
 
 
 def different_seeds(program: Program) -> Iterator[DifferentSeeds]:
-    """Models whose weights are drawn by a seed that depends on the rank, and never made equal."""
+    """Yield models drawn with a seed that depends on the rank and never made equal."""
     for trace in program.traces:
         seeds = trace.calls(*SEEDS)
         for model in _sharded_models(trace) if seeds else ():
@@ -109,7 +110,7 @@ def _telling_call(program: Program, seed: Site) -> Site:
 
 
 def loaded_alone(program: Program) -> Iterator[LoadedAlone]:
-    """Models that ranks load under a test which only some of them pass, before the sharding."""
+    """Yield models that only some ranks load before the sharding."""
     for trace in program.traces:
         for load in trace.calls("load_state_dict"):
             shard = _next_sharding(trace, load)
@@ -126,7 +127,7 @@ def loaded_alone(program: Program) -> Iterator[LoadedAlone]:
 
 
 def _others_load(trace: Trace, load: Call, model: Object) -> bool:
-    """Whether the ranks that do not make a load may get their weights in another way."""
+    """True if the ranks that skip a load may get their weights in another way."""
     loads = [each for each in trace.calls("load_state_dict") if each is not load]
     given = [escape for escape in trace.escapes if model in escape.objects]
     apart = any(guard.divergent for escape in given for guard in escape.site.guards)
@@ -134,7 +135,7 @@ def _others_load(trace: Trace, load: Call, model: Object) -> bool:
 
 
 def _built_alone(program: Program, trace: Trace, model: Object) -> Iterator[LoadedAlone]:
-    """``model = Model.from_pretrained(…)`` where others build it in another way."""
+    """Yield models that some ranks build with ``from_pretrained`` and others differently."""
     site = model.site
     shard = next((s for s in trace.of(Shard) if related(s.module, model)), None)
     if site is None or not _loads(site.node):
@@ -146,7 +147,7 @@ def _built_alone(program: Program, trace: Trace, model: Object) -> Iterator[Load
 
 
 def _sharded_models(trace: Trace) -> list[Object]:
-    """The outermost modules that are sharded, or parts of which are."""
+    """Return the outermost modules that are sharded at least in part."""
     return list(dict.fromkeys(root(shard.module) for shard in trace.of(Shard)))
 
 
@@ -159,14 +160,14 @@ def _of_the_rank(program: Program, seed: Call) -> bool:
 
 
 def _drawing(trace: Trace, model: Object, first: Shard) -> tuple[int, Site | None] | None:
-    """When and where a model surely draws its weights: as it is built, or by FSDP1 if on meta."""
+    """Return when and where a model surely draws its weights; FSDP1 draws those on meta."""
     if _is_drawn(trace, model):
         return model.born, model.site
     return (first.time, first.site) if _is_reset(trace, model, first) else None
 
 
 def _is_reset(trace: Trace, model: Object, first: Shard) -> bool:
-    """Whether FSDP1 finds a model on meta, and calls its layers' own ``reset_parameters``."""
+    """True if FSDP1 materializes a meta model with its layers' ``reset_parameters``."""
     if first.generation is not Generation.FSDP1 or model.on_meta is not True or first.open:
         return False
     if "param_init_fn" in first.keywords or first.positional[8:]:  # perhaps by position
@@ -179,7 +180,7 @@ def _is_reset(trace: Trace, model: Object, first: Shard) -> bool:
 
 
 def _is_drawn(trace: Trace, model: Object) -> bool:
-    """Whether all that a model is made of surely has random weights when it is built."""
+    """True if every part of a model surely has random weights when it is built."""
     if model.origin is not Origin.ALLOCATED or model.on_meta is not False:
         return False
     if isinstance(model.cls, Symbol):
@@ -195,7 +196,7 @@ def _is_drawn(trace: Trace, model: Object) -> bool:
 
 
 def _is_from_config(model: Object, name: str) -> bool:
-    """Whether a Hugging Face model is built from a configuration, by which it draws its weights."""
+    """True if a Hugging Face model is built from a configuration, which draws its weights."""
     made = model.site.node if model.site is not None else None
     if hugging_face_blocks(name) is None or not isinstance(made, ir.Call):
         return False
@@ -209,10 +210,10 @@ def _concerns(load: Call, part: Object) -> bool:
 def _stays_different(
     program: Program, trace: Trace, model: Object, source: Site, start: int, load: int = -1
 ) -> bool:
-    """Whether a model is sharded and used without anything that could make ranks' weights equal.
+    """True if a model is sharded and used while nothing can make the ranks' weights equal.
 
     Args:
-        load: the time of the load that makes them different.
+        load: the time of the load that makes them differ.
     """
     forward = first_forward(trace, model, start)
     if forward is None:
@@ -246,7 +247,7 @@ def _next_sharding(trace: Trace, load: Call) -> Shard | None:
 
 
 def _own_guard(site: Site, shard: Shard | None) -> Guard | None:
-    """The test that only some ranks pass on the way to a place, and all do to the sharding."""
+    """Return the test that only some ranks pass before a place and that spares the sharding."""
     if shard is None or any(guard.progress for guard in site.guards):
         return None
     shared = {(guard.key, guard.taken) for guard in shard.site.guards}
@@ -270,12 +271,12 @@ def _seeds(program: Program, fact: DifferentSeeds) -> Report:
     seed, shard, drawn = fact.place, fact.shard, fact.drawn
     return Report(
         program.span(seed),
-        f"`{program.text(seed.path, seed.node)}` gives each rank different weights, and "
+        f"`{program.text(seed.path, seed.node)}` makes each rank draw different weights, and "
         f"`{program.text(shard.site.path, shard.call.func)}` {program.where(shard.site, seed)} "
-        "builds the model from slices of all of them",
-        "another seed on each rank",
+        "keeps a slice of each: the model starts as a mix of them",
+        "different seed on each rank",
         (
-            *(() if drawn is None else (program.evidence(drawn, "the weights are drawn"),)),
+            *(() if drawn is None else (program.evidence(drawn, "the weights are drawn here"),)),
             *(() if drawn is shard.site else (program.evidence(shard.site, _KEEPS),)),
             *program.conditions(fact.seed.site, shard.site),
         ),
@@ -286,7 +287,9 @@ def _seeds(program: Program, fact: DifferentSeeds) -> Report:
 def _reseed(program: Program, fact: DifferentSeeds) -> Fix | Declined:
     frame = common_frame(fact.seed.site, fact.last.site)
     if frame is None or frame[1] is not fact.place.node:
-        return Declined("the seed is set in one function and the model sharded in another")
+        return Declined(
+            f"the seed is set in one function and the model is sharded in another; {_ALIKE}"
+        )
     path, seed, last = frame
     assert isinstance(seed, ir.Call)
     return seed_after_sharding(Code.of(program.tree(path)), seed, last)
@@ -299,8 +302,8 @@ def _load(program: Program, fact: LoadedAlone) -> Report:
         program.span(site),
         f"`{program.text(site.path, site.node.func)}` loads weights on some ranks only, and "
         f"`{program.text(shard.site.path, shard.call.func)}` {program.where(shard.site, site)} "
-        "builds the model from slices of all ranks",
-        "the other ranks keep other weights",
+        "keeps a slice of each rank's model: loaded weights are mixed with others",
+        "other ranks keep different weights",
         (
             program.evidence(shard.site, _KEEPS),
             *program.conditions(site, shard.site),
@@ -320,31 +323,31 @@ def _load_fix(program: Program, fact: LoadedAlone) -> Fix | Declined:
 
 @builder
 def seed_after_sharding(code: Code, seed: ir.Call, last_sharding: ir.Node) -> Fix:
-    """Builds the model by one seed, and sets each rank's own once it is sharded."""
+    """Build the model with one seed, and set each rank's seed after the sharding."""
     statement = code.statement(seed)
     if not isinstance(statement, ir.Expression) or statement.value is not seed:
-        raise NoFixError(f"`{code.short(seed)}` is part of another statement")
+        raise NoFixError(f"`{code.short(seed)}` is part of a larger statement; {_ALIKE}")
     _, lifted = common_block(code, seed, last_sharding)
     if not code.alone(statement) or not code.ends_line(lifted):
-        raise NoFixError(f"`{code.short(lifted)}` shares its line with other code")
+        raise NoFixError(f"`{code.short(lifted)}` shares its line with other code; {_ALIKE}")
     argument = _ranked(code, seed)
     equal = code.edit(argument.start, argument.end, _without_rank(code, argument) or "0")
     line = code.indentation(lifted) + code.slice(statement) + code.newline
     again = code.insert_lines(code.after(lifted), line)
-    title = "seed all ranks alike, and each by its rank once the model is sharded"
+    title = "seed all ranks alike, and by rank only after the sharding"
     return Fix(title, Safety.UNSAFE, (equal, again))
 
 
 def _ranked(code: Code, seed: ir.Call) -> ir.Expr:
-    """The one argument that the rank is part of."""
+    """Return the one argument that contains the rank."""
     found = [each.value for each in seed.args if means_rank(code.slice(each.value))]
     if len(found) != 1:
-        raise NoFixError(f"how the rank gets into `{code.short(seed)}` is not plain to see")
+        raise NoFixError(f"`{code.short(seed)}` does not show how it uses the rank; {_ALIKE}")
     return found[0]
 
 
 def _without_rank(code: Code, node: ir.Expr) -> str:
-    """A sum without the terms that the rank is part of; empty if none is left."""
+    """Return a sum without the terms that contain the rank; empty if none is left."""
     if not means_rank(code.slice(node)):
         return code.slice(node)
     if isinstance(node, ir.BinOp) and node.op == "Add":
@@ -354,31 +357,39 @@ def _without_rank(code: Code, node: ir.Expr) -> str:
     product = isinstance(node, ir.BinOp) and node.op == "Multiply"
     if product or isinstance(node, plain):
         return ""
-    raise NoFixError(f"`{code.short(node)}` is no sum of a seed and the rank")
+    raise NoFixError(f"`{code.short(node)}` is not a sum of a seed and the rank; {_ALIKE}")
 
 
 @builder
 def sync_states(code: Code, shard: ir.Call) -> Fix:
-    """Has FSDP1 broadcast what rank 0 loaded."""
+    """Make FSDP1 broadcast the weights of rank 0."""
     given = {argument.keyword for argument in shard.args}
     if "sync_module_states" in given or any(a.star for a in shard.args) or not shard.args:
-        raise NoFixError(f"what `{code.short(shard)}` is given is not plain to see")
+        raise NoFixError(
+            f"`{code.short(shard)}` may set `sync_module_states` already; set it to `True` by hand"
+        )
     if "device_id" not in given:
-        raise NoFixError("FSDP broadcasts only from a GPU, and is given no `device_id`")
+        raise NoFixError(
+            "`sync_module_states=True` needs a module on a GPU; add it and `device_id` by hand"
+        )
     edit = add_argument(code, shard, "sync_module_states=True")
-    return Fix("broadcast rank 0's weights", Safety.UNSAFE, (edit,))
+    return Fix("broadcast rank 0's weights to all ranks", Safety.UNSAFE, (edit,))
 
 
 @builder
 def load_everywhere(code: Code, load: ir.Node, test: ir.Node) -> Fix:
-    """Takes a load, and what it reads, out of the test that only some ranks pass."""
+    """Move a load, and what it reads, out of the test that only some ranks pass."""
     statement = code.statement(load)
     branch = code.parent(statement)
     if not isinstance(branch, ir.If) or test not in ir.walk(branch.test):
-        raise NoFixError("the test and the load stand apart")
+        raise NoFixError(
+            "the load is not directly under the rank's test; load the weights on every rank by hand"
+        )
     body = branch.body
     plain = all(isinstance(each, ir.Assign) or each is statement for each in body)
     if branch.orelse or not plain or body[-1] is not statement or code.is_elif(branch):
-        raise NoFixError(f"`{code.short(branch.test)}` guards more than the load")
+        raise NoFixError(
+            f"`{code.short(branch.test)}` guards more than the load; move the load out by hand"
+        )
     edits = tuple(code.unwrapped(branch))
     return Fix("load the weights on every rank", Safety.UNSAFE, edits)

@@ -1,4 +1,4 @@
-"""`reshard_after_forward` is not a boolean."""
+"""Values of `reshard_after_forward` that are invalid, or 1 instead of True."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD212",
-    summary="`reshard_after_forward` is not a boolean",
+    summary="`reshard_after_forward` gets an invalid value, or 1 instead of `True`",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -30,18 +30,18 @@ RULE = declare(
 
 
 _KEYWORD = "reshard_after_forward"
-# What the strategies of FSDP1, and values that look like booleans, mean.
+# The booleans that FSDP1's strategies, and strings, stand for.
 _MEANT: dict[str, bool] = {"FULL_SHARD": True, "SHARD_GRAD_OP": False, "True": True, "False": False}
 
 
 @dataclass(frozen=True, slots=True)
 class BadValue:
-    """A value that is no boolean and no number of ranks.
+    """A value that is neither a boolean nor a useful number of ranks.
 
     Attributes:
-        setter: it is given to ``set_reshard_after_forward``.
-        quiet: it is taken, for something else than what it looks like.
-        meant: the boolean that it must stand for, None where that is not known.
+        setter: it is passed to ``set_reshard_after_forward``.
+        quiet: it is accepted, as a group of one rank.
+        meant: the intended boolean, None if it is not known.
     """
 
     site: Site
@@ -51,7 +51,7 @@ class BadValue:
 
 
 def bad_values(program: Program) -> Iterator[BadValue]:
-    """Arguments of FSDP2's calls that are no booleans, and no numbers of ranks."""
+    """Yield arguments of FSDP2's calls that are neither booleans nor numbers of ranks."""
     for trace in program.traces:
         for shard in trace.of(Shard):
             value = shard.keywords.get(_KEYWORD)
@@ -71,7 +71,7 @@ def _is_number(value: Value) -> bool:
 
 
 def _number(value: Value) -> int | None:
-    """An integer that is known and is no boolean."""
+    """Return an integer that is known and not a boolean, else None."""
     if not isinstance(value, Const) or isinstance(value.value, bool):
         return None
     return value.value if isinstance(value.value, int) else None
@@ -101,11 +101,11 @@ def reports(program: Program) -> Iterator[Report]:
         call = fact.site.node
         assert isinstance(call, ir.Call)
         given = argument_of(call, 0 if fact.setter else -1, _KEYWORD)
-        shown = "" if given is None else f" `{program.text(fact.site.path, given.value)}`"
+        value = "" if given is None else f"={program.text(fact.site.path, given.value)}"
         yield Report(
             program.span(fact.site),
-            f"`{_KEYWORD}`{shown} is {_what(fact)}",
-            "does not reshard" if fact.quiet else "raises",
+            f"`{_KEYWORD}{value}` {_what(fact)}",
+            "parameters stay gathered" if fact.quiet else "invalid value",
             program.conditions(fact.site),
             partial(_fix, program, fact, call),
         )
@@ -113,16 +113,20 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _what(fact: BadValue) -> str:
     if fact.quiet:
-        return "a group of one rank, not a boolean: nothing is resharded, as with `False`"
-    return "not a boolean" if fact.setter else "neither a boolean nor a number of ranks"
+        return (
+            "means a group of one rank, not `True`: every rank keeps all parameters after the "
+            "forward, which wastes memory"
+        )
+    valid = "not a boolean" if fact.setter else "neither a boolean nor a valid number of ranks"
+    return f"is {valid}: the call crashes"
 
 
 def _fix(program: Program, fact: BadValue, call: ir.Call) -> Fix | Declined:
     if fact.meant is None:
-        return Declined("which boolean is meant is not known")
+        return Declined("the intended boolean is not known; set `True` or `False` by hand")
     code = Code.of(program.tree(fact.site.path))
     position = 0 if fact.setter else -1
     given = argument_of(call, position, _KEYWORD)
     if given is not None and isinstance(given.value, ir.Name):
-        return Declined(f"`{code.slice(given.value)}` is made elsewhere")
+        return Declined(f"`{code.slice(given.value)}` is set elsewhere; change it there by hand")
     return set_argument(code, call, position, _KEYWORD, str(fact.meant), Safety.UNSAFE)

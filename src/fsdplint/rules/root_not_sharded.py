@@ -1,4 +1,4 @@
-"""The root sharded after its parts, so that it holds the parameters that none of them has."""
+"""Models with sharded parts and trained parameters that no unit holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD202",
-    summary="parts of a model are sharded and its root is not",
+    summary="parts of a model are sharded, but its root is not",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -37,20 +37,28 @@ _SHOWN = 3
 def reports(program: Program) -> Iterator[Report]:
     for fact in unsharded_roots(program):
         names = list(dict.fromkeys(filter(None, map(_name, fact.outside))))
-        left = ", ".join(f"`{name}`" for name in names[:_SHOWN]) or "the parameters around them"
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        model = f"`{_class(fact.model)}`"
         yield Report(
             program.span(fact.last.site),
-            f"parts of `{_class(fact.model)}` are sharded and its root is not: no rank reduces "
-            f"the gradients of {left}{more}, so the ranks train different models",
-            "nothing shards the model around it",
+            f"parts of {model} are sharded, but {model} itself is not: the gradients of "
+            f"{_listed(names)} are never reduced, so each rank trains different weights",
+            f"{model} itself is never sharded",
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
 
 
+def _listed(names: list[str]) -> str:
+    """Return the first names for a message, e.g. "`embed` and `head`"."""
+    shown = [f"`{name}`" for name in names[:_SHOWN]]
+    if len(names) > _SHOWN:
+        shown.append(f"{len(names) - _SHOWN} more")
+    *most, last = shown or ["its other parameters"]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def _name(part: Object) -> str:
-    """Where a part is below its model, as far as that has a name."""
+    """Return the attribute path of a part below its model, up to the first container."""
     return part.path().partition("[")[0].strip(".")
 
 
@@ -63,7 +71,7 @@ def _class(model: Object) -> str:
 def _evidence(program: Program, fact: UnshardedRoot) -> tuple[Evidence, ...]:
     made = [part.site for part in fact.outside[:_SHOWN] if part.site is not None]
     return (
-        *(program.evidence(site, "is in no unit") for site in made),
+        *(program.evidence(site, "belongs to no FSDP unit") for site in made),
         program.evidence(fact.training, "trains all parameters of the model"),
         *program.conditions(fact.last.site),
     )
@@ -76,23 +84,25 @@ def _fix(program: Program, fact: UnshardedRoot) -> Fix | Declined:
 
 _STEP = re.compile(r"\.?\w+(?:\(\))?|\[[^]]*\]")
 _MAX_VARIABLES = 6
-# Functions and methods that run through what they are given, or what they are called on.
+# Functions and methods that iterate over their argument, or over what they are called on.
 _SAME = IN_ORDER | {"reversed"}
 _HELD = frozenset({"values", "items"})
 
 
 @builder
 def shard_root(code: Code, part: ir.Call, path: str) -> Fix:
-    """Shards the model itself below the code that shards its last part.
+    """Shard the model itself below the code that shards its last part.
 
     Args:
         part: the call that shards it, ``fully_shard(block, …)``.
-        path: how the part is reached from the model, e.g. ``.blocks[]``.
+        path: the part's path below the model, e.g. ``.blocks[]``.
     """
     model = _model(code, part, path)
     place = _place(code, part, model)
     if isinstance(place, ir.Return) or not code.ends_line(place):
-        raise NoFixError(f"nothing can be put below `{code.short(place)}`")
+        raise NoFixError(
+            f"no line can follow `{code.short(place)}`; shard the model by hand after its parts"
+        )
     arguments = ", ".join([model, *_arguments(code, part, place)])
     call = f"{code.slice(part.func)}({arguments})"
     line = f"{code.indentation(place)}{call}{code.newline}"
@@ -100,7 +110,7 @@ def shard_root(code: Code, part: ir.Call, path: str) -> Fix:
     return Fix(f"shard `{model}` itself after its parts", Safety.UNSAFE, (edit,))
 
 
-# What the model is called
+# The name of the model
 
 
 def _model(code: Code, part: ir.Call, path: str) -> str:
@@ -116,7 +126,10 @@ def _model(code: Code, part: ir.Call, path: str) -> str:
         known = views or [_plain(step) for step in steps[end:]] == ending
         if known and end > 0 and "[]" not in steps[:end]:
             return "".join(steps[:end])
-    raise NoFixError(f"the model has no name where `{code.short(part)}` stands")
+    raise NoFixError(
+        f"no variable holds the model at `{code.short(part)}`; shard the model by hand after its "
+        "parts"
+    )
 
 
 def _plain(step: str) -> str:
@@ -124,9 +137,9 @@ def _plain(step: str) -> str:
 
 
 def _reached(code: Code, node: ir.Expr, variables: int) -> str | None:
-    """How ``node`` is reached, from the variable behind ``variables`` others.
+    """Return the path of ``node`` with up to ``variables`` variables replaced by their sources.
 
-    It is ``model.blocks[]`` for a loop's ``block``, and ``block`` behind none.
+    A loop's ``block`` is ``block`` with none replaced, and ``model.blocks[]`` with one.
     """
     if isinstance(node, ir.Name):
         return _of_variable(code, node, variables)
@@ -169,7 +182,7 @@ def _of_call(code: Code, call: ir.Call, variables: int) -> str | None:
 
 
 def _loops(code: Code, node: ir.Node) -> Iterator[ir.For | ir.Clause]:
-    """The loops and comprehensions around ``node`` in its function, the nearest first."""
+    """Yield the loops and comprehensions around ``node`` in its function, nearest first."""
     for around in code.ancestors(node):
         if isinstance(around, (ir.Function, ir.ClassDef)):
             return
@@ -184,12 +197,17 @@ def _bound(loop: ir.For | ir.Clause) -> set[str]:
 
 
 def _place(code: Code, part: ir.Call, model: str) -> ir.Stmt:
-    """The statement below which all parts of ``model`` are sharded."""
+    """Return the statement after which all parts of ``model`` are sharded."""
     place = code.statement(part)
     if isinstance(place, COMPOUND):
-        raise NoFixError(f"`{code.short(part)}` is in the head of a compound statement")
+        raise NoFixError(
+            f"`{code.short(part)}` is in the header of a compound statement; shard the model by "
+            "hand after its parts"
+        )
     if code.in_lambda(part):
-        raise NoFixError(f"`{code.short(part)}` is in a lambda")
+        raise NoFixError(
+            f"`{code.short(part)}` is in a lambda; shard the model by hand after its parts"
+        )
     for loop in _loops(code, part):
         if _STEP.findall(model)[0] in _bound(loop):
             break
@@ -199,7 +217,7 @@ def _place(code: Code, part: ir.Call, model: str) -> ir.Stmt:
 
 
 def _arguments(code: Code, part: ir.Call, place: ir.Stmt) -> Iterator[str]:
-    """What the parts are sharded with; ``reshard_after_forward`` only where it is one for all."""
+    """Yield the arguments of the parts' call; ``reshard_after_forward`` only if all share it."""
     module = module_argument(part)
     inside = names_in(place).writes if isinstance(place, ir.For) else set()
     inside |= {name for loop in _loops(code, part) for name in _bound(loop)}
@@ -210,4 +228,7 @@ def _arguments(code: Code, part: ir.Call, place: ir.Stmt) -> Iterator[str]:
         if not used:
             yield code.slice(argument)
         elif argument.keyword != "reshard_after_forward":
-            raise NoFixError(f"`{code.slice(argument)}` differs between the parts")
+            raise NoFixError(
+                f"`{code.slice(argument)}` differs from part to part; shard the model by hand "
+                "after its parts"
+            )

@@ -1,4 +1,4 @@
-"""Modules that are sharded before the parts of them that are sharded as well."""
+"""Modules that are sharded before their submodules are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD206",
-    summary="a module is sharded before the parts of it that are sharded too",
+    summary="`fully_shard` is called on a module before its submodules",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -43,9 +43,9 @@ class RootFirst:
     """``root`` is sharded, and later a part of it.
 
     Attributes:
-        part: the first later call that shards a part; the same one where it is in a loop.
-        last: the last of them.
-        loop: what runs through a module and its parts in this order, where that is the reason.
+        part: the first later call that shards a part; ``root`` itself if both happen in a loop.
+        last: the last such call.
+        loop: the loop that visits a module before its parts, if that is the reason.
     """
 
     root: Shard
@@ -55,7 +55,7 @@ class RootFirst:
 
 
 def roots_first(program: Program) -> Iterator[RootFirst]:
-    """FSDP2 calls on a module that come before those on its parts."""
+    """Yield FSDP2 calls on a module that come before those on its parts."""
     for trace in program.traces:
         shards = [
             shard
@@ -91,11 +91,11 @@ def _both_happen(program: Program, root: Shard, part: Shard) -> bool:
 
 
 def _is_old(trace: Trace, root: Shard, part: Shard) -> bool:
-    """Whether ``part`` surely was in the root when that was sharded."""
+    """True if ``part`` surely was in the root when the root was sharded."""
     chain = [part.module, *part.module.ancestors()]
     inside = chain[: chain.index(root.module)]
     if root.module.step == "[]" == inside[-1].step:
-        return False  # a slice's elements are no parts of an element
+        return False  # elements of a slice are not parts of an element
     if any(each.origin is Origin.ALLOCATED and each.born > root.time for each in inside):
         return False
     during = range(root.time, part.time)
@@ -109,11 +109,11 @@ def _is_setting(store: Store) -> bool:
     return not isinstance(followed(store.value), Object)
 
 
-# Whether what the engine does in turn happens in this order
+# Order at run time of what the engine executes in turn
 
 
 def _in_this_order(program: Program, root: Shard, part: Shard) -> bool:
-    """Whether no loop around the two calls can turn them round."""
+    """True if no loop around the two calls can reverse their order."""
     for path, ours, theirs in _shared_frames(root, part):
         tree = program.tree(path)
         around = set(loops(tree, ours))
@@ -124,7 +124,7 @@ def _in_this_order(program: Program, root: Shard, part: Shard) -> bool:
 
 
 def _shared_frames(root: Shard, part: Shard) -> Iterator[tuple[str, ir.Node, ir.Node]]:
-    """The nodes of both in the functions that both are reached through."""
+    """Yield the nodes of both calls in the functions that lead to both."""
     pairs = zip(root.site.frames(), part.site.frames(), strict=False)
     for (path, ours), (_, theirs) in pairs:
         yield path, ours, theirs
@@ -133,7 +133,7 @@ def _shared_frames(root: Shard, part: Shard) -> Iterator[tuple[str, ir.Node, ir.
 
 
 def _view_around(program: Program, root: Shard, part: Shard) -> Loop | None:
-    """The loop over all modules that reaches both calls."""
+    """Return the loop over all modules that leads to both calls."""
     for path, ours, theirs in _shared_frames(root, part):
         tree = program.tree(path)
         around = set(loops(tree, theirs))
@@ -143,11 +143,11 @@ def _view_around(program: Program, root: Shard, part: Shard) -> Loop | None:
     return None
 
 
-# A model that is not read
+# Models whose class is not analyzed
 
 
 def _loop_of_all(program: Program, shard: Shard) -> Loop | None:
-    """The loop that shards every module of a model whose parts are not known, itself first."""
+    """Return the loop that shards every module of a model with unknown parts, the model first."""
     view = shard.module.parent
     if shard.module.step != "[]" or view is None or view.step not in WHOLE_VIEWS:
         return None
@@ -165,7 +165,7 @@ Frames = tuple[tuple[str, ir.Node], ...]
 
 
 def _innermost_loop(program: Program, shard: Shard) -> tuple[Frames, Loop] | None:
-    """The innermost loop around a call, be it in a caller, and the frames that lead to it."""
+    """Return the innermost loop around a call, callers included, and the frames up to it."""
     frames = shard.site.frames()
     for depth in range(len(frames), 0, -1):
         path, node = frames[depth - 1]
@@ -176,7 +176,7 @@ def _innermost_loop(program: Program, shard: Shard) -> tuple[Frames, Loop] | Non
 
 
 def _is_chosen(program: Program, shard: Shard, outer: Frames, loop: Loop) -> bool:
-    """Whether a test in the loop, or in what it calls, may leave a module out."""
+    """True if a test in the loop, or in code that it calls, may skip a module."""
     path, node = outer[-1]
     end = loop.end if isinstance(loop, ir.For) else node.end
     around = {program.tree(file).function(each) for file, each in outer}
@@ -192,14 +192,20 @@ def reports(program: Program) -> Iterator[Report]:
         call = program.text(fact.root.site.path, fact.root.call)
         if fact.loop is not None:
             view = program.text(fact.root.site.path, fact.loop.iterable)
-            message = f"`{view}` begins with the model, which `{call}` shards before its parts"
+            message = (
+                f"`{view}` yields a module before its submodules, so `{call}` shards it first: "
+                "the calls on the submodules crash"
+            )
         else:
+            part = program.text(fact.part.site.path, fact.part.call)
             where = program.where(fact.part.site, fact.root.site)
-            message = f"`{call}` takes the parameters of a part that is sharded {where}, after it"
+            message = (
+                f"`{call}` already shards a submodule's parameters, so `{part}` {where} crashes"
+            )
         yield Report(
             program.span(fact.root.site),
-            f"{message}: a part cannot be sharded once its parameters are",
-            "is sharded first",
+            message,
+            "sharded before its submodules",
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
@@ -207,7 +213,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _evidence(program: Program, fact: RootFirst) -> tuple[Evidence, ...]:
     return (
-        program.evidence(fact.part.site, "this is a part of it"),
+        program.evidence(fact.part.site, "shards a submodule"),
         *program.conditions(fact.root.site, fact.part.site),
     )
 
@@ -219,23 +225,30 @@ def _fix(program: Program, fact: RootFirst) -> Fix | Declined:
     ours, theirs = fact.root.site.frames(), fact.last.site.frames()
     apart = len(ours) - 1
     if len(theirs) <= apart or theirs[:apart] != ours[:apart]:
-        return Declined("the parts are sharded in another function")
+        return Declined(
+            "the submodules are sharded in another function; move "
+            f"`{code.short(fact.root.call)}` after that by hand"
+        )
     return root_last(code, fact.root.call, theirs[apart][1])
 
 
 @builder
 def backwards(code: Code, call: ir.Call, loop: ir.For | ir.Clause) -> Fix:
-    """Has the loop around ``call`` run through ``model.modules()`` from its innermost modules."""
+    """Reverse the loop around ``call``, so that it visits submodules first."""
     if not any(loop is node or loop in _clauses(node) for node in code.ancestors(call)):
-        raise NoFixError("the loop over the modules is in another function")
+        raise NoFixError(
+            "the loop over the modules is in another function; reverse its order by hand"
+        )
     plain = iterable = loop.iterable
     if isinstance(plain, ir.Call) and code.slice(plain.func) == "list" and len(plain.args) == 1:
         plain = plain.args[0].value
     if not (isinstance(plain, ir.Call) and isinstance(plain.func, ir.Attribute)):
-        raise NoFixError(f"`{code.short(iterable)}` is not a plain list of modules")
+        raise NoFixError(
+            f"`{code.short(iterable)}` is not a call that lists modules; reverse its order by hand"
+        )
     text = code.slice(plain)
     edit = code.edit(iterable.start, iterable.end, f"reversed(list({text}))")
-    return Fix(f"run through `{text}` from its end", Safety.UNSAFE, (edit,))
+    return Fix(f"iterate over `{text}` in reverse", Safety.UNSAFE, (edit,))
 
 
 def _clauses(node: ir.Node) -> tuple[ir.Clause, ...]:
@@ -244,31 +257,39 @@ def _clauses(node: ir.Node) -> tuple[ir.Clause, ...]:
 
 @builder
 def root_last(code: Code, root: ir.Call, last: ir.Node) -> Fix:
-    """Moves the statement of ``root`` below that of ``last``, which shards its last part."""
+    """Move the statement of ``root`` below that of ``last``, which shards its last part."""
     statement = code.statement(root)
     _check_sharding(code, statement, root)
     block, lifted = common_block(code, root, last)
     if statement not in block.statements or not code.ends_line(lifted):
-        raise NoFixError(f"`{code.short(statement)}` cannot move below `{code.short(last)}`")
+        raise NoFixError(
+            f"`{code.short(statement)}` cannot move below `{code.short(last)}`; reorder them by "
+            "hand"
+        )
     order = block.statements
     reads = names_in(root).reads
     for between in order[order.index(statement) + 1 : order.index(lifted) + 1]:
         rebound = clash(names_in(between).writes, reads)
         if rebound is not None:
-            raise NoFixError(f"`{code.short(between)}` changes `{rebound}` in between")
+            raise NoFixError(
+                f"`{code.short(between)}` changes `{rebound}` in between; move "
+                f"`{code.short(root)}` by hand"
+            )
     start, end = code.extent(statement)
     edits = (
         code.delete_lines(start, end),
         code.insert_lines(code.after(lifted), code.text[start:end]),
     )
-    return Fix(f"put `{code.short(statement)}` after its parts", Safety.UNSAFE, edits)
+    return Fix(f"move `{code.short(statement)}` below the last part", Safety.UNSAFE, edits)
 
 
 def _check_sharding(code: Code, statement: ir.Stmt, root: ir.Call) -> None:
-    """Raises unless ``statement`` is ``fully_shard(model)`` or ``model = fully_shard(model)``."""
+    """Raise unless ``statement`` is ``fully_shard(model)`` or ``model = fully_shard(model)``."""
     module = module_argument(root)
     alone = isinstance(statement, ir.Expression) and statement.value is root
     if isinstance(statement, ir.Assign) and statement.value is root and module is not None:
         alone = [dotted(target) for target in statement.targets] == [dotted(module.value)]
     if not alone:
-        raise NoFixError(f"`{code.short(statement)}` does more than to shard the model")
+        raise NoFixError(
+            f"`{code.short(statement)}` does more than shard the model; move the call by hand"
+        )

@@ -21,7 +21,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD208",
-    summary="`fully_shard` is called on a module twice",
+    summary="`fully_shard` is called twice on the same module",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -37,7 +37,7 @@ class Repeat:
 
 
 def repeats(program: Program) -> Iterator[Repeat]:
-    """FSDP2 calls on a module that an earlier one has sharded on the same path."""
+    """Yield FSDP2 calls on a module that an earlier call sharded on the same path."""
     for trace in program.traces:
         seen: dict[Object, Shard] = {}
         for shard in trace.of(Shard):
@@ -54,20 +54,20 @@ def _surely_both(program: Program, first: Shard, again: Shard) -> bool:
     if exclude_each_other(first.site, again.site) or not program.together(again.site, first.site):
         return False
     if _conditions(first) != _conditions(again):
-        return False  # a test may keep from sharding what is sharded
+        return False  # a test may skip a module that is already sharded
     if first.call is again.call and (first.listed or _same_function(program, first, again)):
         return False
     return _is_one(first.module) or _same_elements(program, first, again)
 
 
 def _conditions(shard: Shard) -> set[object]:
-    """The branches on the way to a call, those of what was caught left out."""
+    """Return the branches before a call, except those of exception handlers."""
     keys = {guard.key for guard in shard.site.guards}
     return {key for key in keys if not (isinstance(key, tuple) and key[:1] == ("raises",))}
 
 
 def _same_function(program: Program, first: Shard, again: Shard) -> bool:
-    """Whether a function that calls itself may shard other modules by the second call."""
+    """True if a recursive function may shard another module with the second call."""
     path, inner = again.site.frames()[-1]
     function = program.tree(path).function(inner)
     frames = (*first.site.calls, *again.site.calls)
@@ -75,19 +75,19 @@ def _same_function(program: Program, first: Shard, again: Shard) -> bool:
 
 
 def _is_one(module: Object) -> bool:
-    """Whether it is a single module, and not what stands for the elements of a container."""
+    """True if it is a single module and does not represent the elements of a container."""
     path = module.path()
     return "[]" not in path and "()" not in path and ".?" not in path
 
 
 def _same_elements(program: Program, first: Shard, again: Shard) -> bool:
-    """Whether both calls run through all modules of one container."""
+    """True if both calls iterate over all modules of one container."""
     ours, theirs = _iterated(program, first), _iterated(program, again)
     return ours is not None and ours == theirs and not _conditions(first)
 
 
 def _iterated(program: Program, shard: Shard) -> str | None:
-    """The attribute that the loop around a call runs through, None for any other loop."""
+    """Return the attribute that the loop around a call iterates over, None for other loops."""
     trees = [(program.tree(path), node) for path, node in shard.site.frames()]
     inside = ((tree, list(loops(tree, node))) for tree, node in reversed(trees))
     tree, around = next((found for found in inside if found[1]), (trees[-1][0], []))
@@ -104,11 +104,11 @@ def reports(program: Program) -> Iterator[Report]:
         again = fact.again.site
         yield Report(
             program.span(again),
-            f"`{program.text(again.path, fact.again.call)}` shards a module that is sharded "
-            f"{program.where(fact.first.site, again)} already",
-            "raises",
+            f"`{program.text(again.path, fact.again.call)}` shards a module that is already "
+            f"sharded {program.where(fact.first.site, again)}: the second call crashes",
+            "the module is already sharded",
             (
-                program.evidence(fact.first.site, "shards it first"),
+                program.evidence(fact.first.site, "sharded here first"),
                 *program.conditions(fact.first.site, again),
             ),
             partial(_fix, program, fact),
@@ -118,22 +118,26 @@ def reports(program: Program) -> Iterator[Report]:
 def _fix(program: Program, fact: Repeat) -> Fix | Declined:
     first, again = fact.first, fact.again
     if first.call is again.call:
-        return Declined("one call shards both times")
+        return Declined("the same call runs twice for the module; make it run once by hand")
     if first.listed or again.listed:
-        return Declined("the module is in a list of modules that are sharded together")
+        return Declined(
+            "one call shards a list with the module; remove the module from one call by hand"
+        )
     code = Code.of(program.tree(again.site.path))
     theirs = Code.of(program.tree(first.site.path))
     given = [theirs.slice(each.value) for each in first.call.args[1:]]
     if given != [code.slice(each.value) for each in again.call.args[1:]]:
-        return Declined("the two calls have different arguments")
+        return Declined("the two calls have different arguments; remove one of them by hand")
     return shard_once(code, again.call)
 
 
 @builder
 def shard_once(code: Code, call: ir.Call) -> Fix:
-    """Takes ``call`` away, with the loop around it if that does nothing else."""
+    """Remove ``call``, and the loop around it if that does nothing else."""
     module = module_argument(call)
     if module is None:
-        raise NoFixError(f"`{code.short(call)}` does not show which argument is the module")
-    title = f"take `{code.short(call)}` away"
+        raise NoFixError(
+            f"`{code.short(call)}` hides which argument is the module; remove the call by hand"
+        )
+    title = f"remove the second call, `{code.short(call)}`"
     return Fix(title, Safety.UNSAFE, (without_sharding(code, call, module.value),))

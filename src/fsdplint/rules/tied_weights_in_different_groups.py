@@ -1,4 +1,4 @@
-"""Modules that share a parameter and are in different units."""
+"""Modules that share a parameter and are sharded in different units."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD209",
-    summary="modules that share a parameter are sharded apart",
+    summary="modules that share a parameter are sharded in different units",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -53,10 +53,10 @@ class Shared:
     """Two modules hold one parameter.
 
     Attributes:
-        site: what makes them share it.
-        time: when that is.
-        name: the attribute that it is in either.
-        owner: the module that is given the parameter of the other one, the ``source``.
+        site: the code that ties them.
+        time: the time at which it runs.
+        name: the attribute of both modules that holds the parameter.
+        owner: the module that gets the parameter of the other one, the ``source``.
     """
 
     site: Site
@@ -72,10 +72,10 @@ class Tie:
 
     Attributes:
         unit: the call that makes the smaller unit.
-        inside: the one of the two modules that it takes.
-        outside: the other one.
+        inside: the module in that unit.
+        outside: the other module.
         around: the call that makes the unit of ``outside``, as far as it is known.
-        open: some loop may shard ``outside``, or a part of the model around it, as well.
+        open: a loop may also shard ``outside``, or a part of the model around it.
     """
 
     shared: Shared
@@ -87,7 +87,7 @@ class Tie:
 
 
 def ties(program: Program) -> Iterator[Tie]:
-    """Parameters that two modules share and two FSDP2 units would manage."""
+    """Yield parameters that two modules share and that two FSDP2 units would manage."""
     for trace in program.traces:
         for shared in (*_assigned(trace), *_loaded(trace)) if trace.of(Shard) else ():
             found = _tie(trace, shared)
@@ -96,7 +96,7 @@ def ties(program: Program) -> Iterator[Tie]:
 
 
 def _assigned(trace: Trace) -> Iterator[Shared]:
-    """Parameters that the program assigns to a second module."""
+    """Yield parameters that the program assigns to a second module."""
     for store in trace.of(Store):
         owner, value = store.owner, followed(store.value)
         source = value.parent if isinstance(value, Object) else None
@@ -110,13 +110,13 @@ def _assigned(trace: Trace) -> Iterator[Shared]:
 
 
 def _is_replaced(layer: Object) -> bool:
-    """Whether the program puts another layer in the place of one, which gets its weights."""
+    """True if the program replaces a layer by another one, which gets its weights."""
     now = None if layer.parent is None else layer.parent.attrs.get(layer.step.removeprefix("."))
     return now is not None and followed(now) is not layer
 
 
 def _loaded(trace: Trace) -> Iterator[Shared]:
-    """Parameters that a published checkpoint ties, in models that nothing else may have changed."""
+    """Yield parameters that a published checkpoint ties, in models that nothing else changes."""
     for model in dict.fromkeys(root(shard.module) for shard in trace.of(Shard)):
         embedding = _tied_embedding(model)
         if embedding is None or model.site is None or _may_be_untied(trace, model):
@@ -128,7 +128,7 @@ def _loaded(trace: Trace) -> Iterator[Shared]:
 
 
 def _tied_embedding(model: Object) -> str | None:
-    """The path of the embedding that is tied in the checkpoint that a model is loaded from."""
+    """Return the path of the embedding that a model's checkpoint ties, None if none is known."""
     if not is_loaded(model) or model.open or OVERRIDES & model.keywords.keys():
         return None
     if not isinstance(model.cls, Symbol):
@@ -141,9 +141,9 @@ def _tied_embedding(model: Object) -> str | None:
 
 
 def _may_be_untied(trace: Trace, model: Object) -> bool:
-    """Whether unread code got the model, or something replaced a layer, before it is sharded.
+    """True if unknown code gets the model, or a layer is replaced, before it is sharded.
 
-    Layers that get another size are tied again only if the configuration still says so.
+    Resized layers are tied again only if the configuration still asks for it.
     """
     first = min(shard.time for shard in trace.of(Shard) if root(shard.module) is model)
     if model.escaped is not None and model.escaped < first:
@@ -154,9 +154,9 @@ def _may_be_untied(trace: Trace, model: Object) -> bool:
 
 
 def _part(model: Object, path: str) -> Object | None:
-    """A part of a model of a library, whether the program names it or not.
+    """Return a part of a library's model, whether or not the program names it.
 
-    None where the program has put something else there.
+    None if the program has replaced it.
     """
     part = model
     for name in path.split("."):
@@ -193,7 +193,7 @@ def _tie(trace: Trace, shared: Shared) -> Tie | None:
 
 
 def _unit(trace: Trace, module: Object) -> Shard | None:
-    """The nearest call that shards ``module`` or what is around it, if that is FSDP2."""
+    """Return the nearest call that shards ``module`` or a module around it, if it is FSDP2's."""
     shards = trace.of(Shard)
     chain = (module, *module.ancestors())
     unit = next((s for each in chain for s in shards if s.module is each), None)
@@ -201,14 +201,14 @@ def _unit(trace: Trace, module: Object) -> Shard | None:
 
 
 def _is_open(trace: Trace, module: Object, unit: Shard) -> bool:
-    """Whether a nearer unit may hold ``module``, by a call that shards some part or other."""
+    """True if a call on unknown parts may put ``module`` into a nearer unit."""
     chain = (module, *module.ancestors())
     vague = (s.module for s in trace.of(Shard) if surely_in(s.module) is not s.module)
     return unit.module is not module and any(surely_in(each) in chain for each in vague)
 
 
 def _is_alone(module: Object, unit: Shard) -> bool:
-    """Whether a module is a unit of its own, so that no other module is in it."""
+    """True if a call shards exactly this module, so that its unit holds no other one."""
     return unit.module is module and not unit.listed
 
 
@@ -218,7 +218,7 @@ def _same_unit(one: Shard, other: Shard) -> bool:
 
 
 def _always(program: Program, tie: Tie) -> bool:
-    """Whether the modules share the parameter wherever they are sharded apart."""
+    """True if the modules share the parameter whenever they are sharded in different units."""
     if not (is_known_one(program, tie.unit) and is_known_one(program, tie.around)):
         return False
     sites = (tie.unit.site, tie.around.site)
@@ -228,24 +228,26 @@ def _always(program: Program, tie: Tie) -> bool:
     return not exclude_each_other(*sites) and program.together(*sites)
 
 
+_TOGETHER = "pass both to one `fully_shard` call by hand"
 # The release that checks for shared parameters in the first forward.
 _CHECKS = (2, 12, 0)
 
 
 def reports(program: Program) -> Iterator[Report]:
     raises = program.torch.overlaps(lower=_CHECKS)
-    harm = "the first forward raises" if raises else "they are two parameters from here on"
+    harm = "the first forward crashes" if raises else "the tie is lost"
     for fact in ties(program):
         site, shared = fact.unit.site, fact.shared
         inside, outside = (each.path().strip(".") for each in (fact.inside, fact.outside))
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, fact.unit.call)}` shards `{inside}` apart from "
-            f"`{outside}`, with which it shares its `{shared.name}`: {harm}",
-            f"takes the {shared.name} of both",
+            f"`{inside}` and `{outside}` share their `{shared.name}`, but "
+            f"`{program.text(site.path, fact.unit.call)}` puts `{inside}` into a separate unit: "
+            f"{harm}",
+            f"`{outside}` is not in this unit",
             (
-                program.evidence(shared.site, "shared from here on"),
-                program.evidence(fact.around.site, f"takes `{outside}`"),
+                program.evidence(shared.site, f"`{shared.name}` is shared from here on"),
+                program.evidence(fact.around.site, f"shards `{outside}`"),
                 *program.conditions(site),
             ),
             partial(_fix, program, fact),
@@ -254,34 +256,34 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: Tie) -> Fix | Declined:
     if fact.unit.site.path != fact.around.site.path:
-        return Declined("the two modules are sharded in different files")
+        return Declined(f"the two modules are sharded in different files; {_TOGETHER}")
+    outside = fact.outside.path().strip(".")
     if fact.open:
-        return Declined(f"a loop may shard `{fact.outside.path().strip('.')}` by itself as well")
+        return Declined(f"a loop may also shard `{outside}`; {_TOGETHER}")
     code = Code.of(program.tree(fact.unit.site.path))
     if fact.around.module is not fact.outside:
         if fact.around.time < fact.unit.time:
-            outside = fact.outside.path().strip(".")
-            return Declined(f"`{outside}` is already sharded by then")
+            return Declined(f"`{outside}` is sharded before this call; {_TOGETHER}")
         return one_unit(code, fact.unit.call, fact.inside.path(), fact.outside.path(), None)
     return one_unit(code, fact.unit.call, fact.inside.path(), fact.outside.path(), fact.around.call)
 
 
 @builder
 def one_unit(code: Code, call: ir.Call, inside: str, outside: str, other: ir.Call | None) -> Fix:
-    """Gives ``call`` both modules.
+    """Pass both modules to ``call`` as a list.
 
     Args:
-        inside: the path below the model of the module it shards.
-        outside: that of the one it does not.
-        other: the call that shards that one, which is taken away.
+        inside: the path below the model of the module that it shards.
+        outside: the path of the other module.
+        other: the call that shards the other module; the fix removes it.
     """
     argument = module_argument(call)
     name = None if argument is None else dotted(argument.value)
     if argument is None or name is None or not name.endswith(inside):
-        raise NoFixError(f"`{code.short(call)}` does not name the module by its path")
+        raise NoFixError(f"`{code.short(call)}` does not name the module by its path; {_TOGETHER}")
     second = name.removesuffix(inside) + outside
     if not all(part.isidentifier() for part in second.split(".")):
-        raise NoFixError(f"`{second}` is no plain name")
+        raise NoFixError(f"`{second}` is not a plain attribute path; {_TOGETHER}")
     edits = [code.edit(argument.value.start, argument.value.end, f"[{name}, {second}]")]
     if other is not None:
         statement = code.statement(other)
@@ -289,8 +291,8 @@ def one_unit(code: Code, call: ir.Call, inside: str, outside: str, other: ir.Cal
         block = code.block(code.statement(call))
         given = [code.slice(a.value) for a in other.args[1:]]
         if not alone or statement not in block.statements:
-            raise NoFixError(f"`{code.short(other)}` cannot be taken away")
+            raise NoFixError(f"`{code.short(other)}` cannot be removed; {_TOGETHER}")
         if given != [code.slice(a.value) for a in call.args[1:]]:
-            raise NoFixError("the two modules are sharded with different arguments")
+            raise NoFixError(f"the two modules are sharded with different arguments; {_TOGETHER}")
         edits.append(code.delete_lines(*code.extent(statement)))
-    return Fix(f"shard `{name}` and `{second}` together", Safety.UNSAFE, tuple(edits))
+    return Fix(f"shard `{name}` and `{second}` as one unit", Safety.UNSAFE, tuple(edits))

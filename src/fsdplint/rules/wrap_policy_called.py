@@ -1,4 +1,4 @@
-"""Wrap policies that FSDP1 cannot call: called too early, or no functions."""
+"""Wrap policies that FSDP1 cannot call: called too early, or not callable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD210",
-    summary="a wrap policy is called, or is no function, where FSDP has to call it",
+    summary="a wrap policy is called too early, or is not callable",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -32,7 +32,7 @@ _POLICY = (4, "auto_wrap_policy")
 
 
 def called_policies(program: Program) -> Iterator[Site]:
-    """Calls of a policy function without what FSDP would give it."""
+    """Yield calls of a policy function without the arguments that FSDP passes."""
     for site in _partial_calls(program):
         if not _is_tried(program, site):
             yield site
@@ -53,12 +53,12 @@ def _partial_calls(program: Program) -> Iterator[Site]:
 
 
 def _is_partial(given: Arguments) -> bool:
-    """Whether a call lacks some of what FSDP calls a policy with."""
+    """True if a call lacks an argument that FSDP passes to a policy."""
     return any(given.get(at, name) is None for at, name in enumerate(POLICY_ARGUMENTS))
 
 
 def collections_as_policies(program: Program) -> Iterator[tuple[Shard, Sequence]]:
-    """FSDP1 calls whose policy is a list, a tuple or a set, perhaps of classes."""
+    """Yield FSDP1 calls whose policy is a list, a tuple or a set, perhaps of classes."""
     for trace in program.traces:
         for shard, policy in _policies(trace):
             if isinstance(policy, Sequence) and not _is_tried(program, shard.site):
@@ -66,12 +66,12 @@ def collections_as_policies(program: Program) -> Iterator[tuple[Shard, Sequence]
 
 
 def _is_tried(program: Program, site: Site) -> bool:
-    """Whether the code expects the TypeError; one that prints whatever happens does not."""
+    """True if the code expects the TypeError; a handler of any exception does not."""
     return is_caught(program, site, "TypeError", named=True)
 
 
 def _policies(trace: Trace) -> Iterator[tuple[Shard, Value]]:
-    """FSDP1's calls that are given a policy, with it."""
+    """Yield FSDP1 calls with the policy that they get."""
     position, keyword = _POLICY
     for shard in trace.of(Shard):
         if shard.generation is Generation.FSDP1:
@@ -88,9 +88,9 @@ def reports(program: Program) -> Iterator[Report]:
         function = program.text(site.path, site.node.func)
         yield Report(
             program.span(site),
-            f"`{function}` is called here, but FSDP calls a policy itself, for each module: pass "
-            "the function with its settings bound, not its result",
-            "raises",
+            f"`{function}` is called here, without the arguments that FSDP passes to a policy for "
+            "each module: the call crashes",
+            "lacks arguments that only FSDP has",
             program.conditions(site),
             partial(
                 bind_policy,
@@ -101,8 +101,9 @@ def reports(program: Program) -> Iterator[Report]:
     for shard, policy in collections_as_policies(program):
         yield Report(
             program.span(shard.site),
-            f"`auto_wrap_policy` is a {policy.kind}, which FSDP cannot call",
-            "calls its policy for each module",
+            f"`auto_wrap_policy` is a {policy.kind}, not a function: FSDP crashes when it calls "
+            "its policy for the first module",
+            "the policy must be callable",
             program.conditions(shard.site),
             partial(
                 module_wrap_policy,
@@ -112,7 +113,7 @@ def reports(program: Program) -> Iterator[Report]:
         )
 
 
-# The settings of the policy functions, which a lone argument by position is meant for.
+# The policy functions' settings; a single positional argument is taken for it.
 _SETTINGS = {
     "size_based_auto_wrap_policy": "min_num_params",
     "transformer_auto_wrap_policy": "transformer_layer_cls",
@@ -122,11 +123,14 @@ _SETTINGS = {
 
 @builder
 def bind_policy(code: Code, call: ir.Call) -> Fix:
-    """Binds the settings that ``call`` gives a policy function with ``functools.partial``."""
+    """Bind the settings that ``call`` passes to a policy function with ``functools.partial``."""
     plain = [argument for argument in call.args if argument.keyword is None]
     setting = _SETTINGS.get(code.slice(call.func).rpartition(".")[2])
     if setting is None or len(plain) > 1 or any(argument.star for argument in call.args):
-        raise NoFixError(f"`{code.short(call)}` does not show what its arguments are for")
+        raise NoFixError(
+            f"`{code.short(call)}` does not name its settings; bind them with `functools.partial` "
+            "by hand"
+        )
     imports = Imports(code, call)
     partial = imports.name("functools", "partial")
     given = [f"{setting}={code.slice(a)}" if a in plain else code.slice(a) for a in call.args]
@@ -137,12 +141,15 @@ def bind_policy(code: Code, call: ir.Call) -> Fix:
 
 @builder
 def module_wrap_policy(code: Code, call: ir.Call) -> Fix:
-    """Makes a policy of the classes that stand in the place of one."""
+    """Replace a collection of classes by a `ModuleWrapPolicy` of them."""
     given = next((a for a in call.args if a.keyword == "auto_wrap_policy"), None)
     if given is None or not isinstance(given.value, ir.Collection):
-        raise NoFixError(f"`{code.short(call)}` does not name the classes")
+        raise NoFixError(
+            f"`{code.short(call)}` does not list the classes; pass `ModuleWrapPolicy(classes)` by "
+            "hand"
+        )
     imports = Imports(code, call)
     policy = imports.name(WRAP, MODULE_WRAP_POLICY)
     inner = code.slice(given.value)
     edits = (code.edit(given.value.start, given.value.end, f"{policy}({inner})"), *imports.edits())
-    return Fix("make a `ModuleWrapPolicy` of the classes", Safety.SAFE, edits)
+    return Fix("pass the classes in a `ModuleWrapPolicy`", Safety.SAFE, edits)
