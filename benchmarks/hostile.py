@@ -26,11 +26,11 @@ SHARDS = b"from torch.distributed.fsdp import fully_shard\n"
 Files = Mapping[str, bytes]
 Make = Callable[[Path], None]
 
-_NESTED = "is nested too deeply to be parsed"
-_LARGE = "is too large to be parsed"
+_NESTED = "too deeply nested to parse"
+_LARGE = "too large to parse"
 _DEEP = "too many nested parentheses"
-_IRRELEVANT = ("irrelevant", "takes no part in sharding")
-_UNPARSED = ("irrelevant", "takes no part in sharding, so it was not parsed")
+_IRRELEVANT = ("irrelevant", "not part of a program that shards")
+_UNPARSED = ("irrelevant", "not part of a program that shards, so not parsed")
 _CHECKED = ("checked", None)
 
 
@@ -64,7 +64,7 @@ def _syntax(text: bytes, line: int, message: str) -> Case:
     return Case(
         {"a.py": text},
         found={"a.py": ("invalid-syntax",)},
-        ends={"a.py": ("failed", f"line {line} is not Python: {message}")},
+        ends={"a.py": ("failed", f"line {line} is not valid Python: {message}")},
     )
 
 
@@ -116,8 +116,8 @@ CASES: Mapping[str, Case] = {
         {"a.py": b"x = (\n"},
         arguments=("--ignore=FSD001", "."),
         code=2,
-        ends={"a.py": ("failed", "line 1 is not Python: '(' was never closed")},
-        said="a.py: line 1 is not Python: '(' was never closed",
+        ends={"a.py": ("failed", "line 1 is not valid Python: '(' was never closed")},
+        said="a.py: line 1 is not valid Python: '(' was never closed",
         ruff=("--ignore=E999", "."),
     ),
     "newer syntax": Case({"a.py": b"type A = int\n"}, ends={"a.py": _IRRELEVANT}),
@@ -133,7 +133,7 @@ CASES: Mapping[str, Case] = {
         b"x = '\xff'\n", "line 1 is not utf-8 (byte 0xff): invalid start byte"
     ),
     "unknown encoding": _unread(b"# coding: no\n", "unknown encoding: no"),
-    "NUL byte": _unread(b"x = '\0'\n", "contains a NUL byte, so it is not Python source"),
+    "NUL byte": _unread(b"x = '\0'\n", "not Python source: it contains a NUL byte"),
     "300 nested brackets": _syntax(SHARDS + b"(" * 300 + b")" * 300, 2, _DEEP),
     "3,000 nested brackets": _syntax(SHARDS + b"(" * 3000 + b")" * 3000, 2, _DEEP),
     "200 nested calls": _plain(b"f(" * 190 + b")" * 190),
@@ -172,7 +172,7 @@ CASES: Mapping[str, Case] = {
     "2 GB": Case(
         make=_sparse("a.py"),
         code=2,
-        ends={"a.py": ("skipped", "has more than 50 MB")},
+        ends={"a.py": ("skipped", "larger than 50 MB")},
         said="50 MB",
     ),
     "symlink loop": Case(make=_link(".", "loop")),
@@ -191,28 +191,28 @@ CASES: Mapping[str, Case] = {
     "a file and a link to it": Case(make=_link("good.py", "a.py"), arguments=("good.py", "a.py")),
     "named pipe": Case(
         make=lambda folder: os.mkfifo(folder / "a.py"),
-        ends={"a.py": ("skipped", "is a named pipe and not a file")},
+        ends={"a.py": ("skipped", "a named pipe, not a regular file")},
     ),
     "named pipe that is given": Case(
         make=lambda folder: os.mkfifo(folder / "a.py"),
         arguments=("a.py", "good.py"),
         code=2,
-        ends={"a.py": ("failed", "is a named pipe and not a file")},
-        said="a.py: is a named pipe and not a file",
+        ends={"a.py": ("failed", "a named pipe, not a regular file")},
+        said="a.py: a named pipe, not a regular file",
     ),
     "device": Case(
-        make=_link("/dev/zero", "a.py"), ends={"a.py": ("skipped", "is a device and not a file")}
+        make=_link("/dev/zero", "a.py"), ends={"a.py": ("skipped", "a device, not a regular file")}
     ),
     "missing path": Case(
         arguments=("good.py", "goood.py"),
         code=2,
-        said="goood.py: does not exist, did you mean 'good.py'?",
+        said="goood.py: no such file or folder, did you mean 'good.py'?",
     ),
     "folder without Python": Case(
         make=lambda folder: (folder / "empty").mkdir(),
         arguments=("empty",),
         code=2,
-        said="empty: holds no Python file to check",
+        said="empty: contains no Python file to check",
         good=False,
     ),
     "misspelt rule": Case(
@@ -233,35 +233,35 @@ CASES: Mapping[str, Case] = {
         ruff=("--config=fsdplint.toml", "."),
     ),
     "deeply nested settings": _config(
-        f"select = {'[' * 100_000}{']' * 100_000}\n", "fsdplint.toml: is nested too deeply"
+        f"select = {'[' * 100_000}{']' * 100_000}\n", "fsdplint.toml: too deeply nested"
     ),
     "deep key of the settings": _config(
-        f"{'a.' * 400_000}a = 1\n", "fsdplint.toml: is nested too deeply"
+        f"{'a.' * 400_000}a = 1\n", "fsdplint.toml: too deeply nested"
     ),
     "2 GB of settings": _refused(
-        "--no-cache", _sparse("pyproject.toml"), "pyproject.toml: has more than 1 MB"
+        "--no-cache", _sparse("pyproject.toml"), "pyproject.toml: larger than 1 MB"
     ),
     "a device for settings": _refused(
-        "--config=/dev/zero", lambda _: None, "/dev/zero: is a device and not a file"
+        "--config=/dev/zero", lambda _: None, "/dev/zero: a device, not a regular file"
     ),
     "a pipe for settings": _refused(
         "--config=a.toml",
         lambda folder: os.mkfifo(folder / "a.toml"),
-        "a.toml: is a named pipe and not a file",
+        "a.toml: a named pipe, not a regular file",
     ),
     "a folder for settings": _refused(
-        "--config=.", lambda _: None, ".: is a folder and not a file"
+        "--config=.", lambda _: None, ".: a folder, not a regular file"
     ),
     "settings with a device for a baseline": _config(
-        'baseline = "/dev/zero"\n', "/dev/zero: is a device and not a file"
+        'baseline = "/dev/zero"\n', "/dev/zero: a device, not a regular file"
     ),
     "a pipe for a baseline": _refused(
         "--baseline=a.json",
         lambda folder: os.mkfifo(folder / "a.json"),
-        "a.json: is a named pipe and not a file",
+        "a.json: a named pipe, not a regular file",
     ),
     "2 GB of baseline": _refused(
-        "--baseline=a.json", _sparse("a.json"), "a.json: has more than 20 MB"
+        "--baseline=a.json", _sparse("a.json"), "a.json: larger than 20 MB"
     ),
     "unknown format": Case(
         arguments=("--output-format=xml", "."), code=2, said="'xml'", good=False
@@ -287,11 +287,11 @@ CASES: Mapping[str, Case] = {
     "notebook": Case({"a.ipynb": _notebook()}, ends={"a.ipynb": _UNPARSED}),
     "notebook of nbformat 3": _unread(
         _notebook(cells=None, worksheets=[], nbformat=3),
-        "is not a Jupyter notebook: no cells",
+        "not a Jupyter notebook: no cells",
         name="a.ipynb",
     ),
     "notebook that is cut off": _unread(
-        _notebook()[:-20], "is not a Jupyter notebook: it is cut off", name="a.ipynb"
+        _notebook()[:-20], "not a Jupyter notebook: the JSON is incomplete", name="a.ipynb"
     ),
     "stale baseline": Case(
         {
@@ -299,7 +299,7 @@ CASES: Mapping[str, Case] = {
             b' "rule": "direct-forward", "code": "gone()"}]}'
         },
         arguments=("--baseline=known.json", "."),
-        said="known.json: 1 of its findings is gone",
+        said="known.json: 1 finding no longer exists",
     ),
     "no such baseline": Case(
         arguments=("--baseline=gone.json", "."),

@@ -1,4 +1,4 @@
-"""Compares the public names of PyTorch's distributed packages with what fsdplint knows of them.
+"""Compare the public names of PyTorch's distributed packages with what fsdplint knows of them.
 
 python scripts/drift.py [--update]
 
@@ -64,7 +64,7 @@ class Row:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Compare PyTorch's public names with fsdplint's.")
-    parser.add_argument("--update", action="store_true", help="read the wheels, write the table")
+    parser.add_argument("--update", action="store_true", help="write the table anew from the published wheels")
     wheels = published()
     if parser.parse_args(arguments).update:
         from torch_names import public_names  # it needs more packages than the comparison does
@@ -132,7 +132,7 @@ def read() -> list[Row]:
 def late(table: Sequence[Row], newest: Version) -> Iterator[str]:
     """Yield what is wrong if the registry has a release that the table was not written for."""
     if newest > Version(table[0].last):
-        yield f"torch {newest} is out, and the table ends with {table[0].last}: run --update"
+        yield f"torch {newest} is released, but the table ends with {table[0].last}; run with --update"
 
 
 def unaccounted(
@@ -148,7 +148,7 @@ def unaccounted(
             yield f"{row.name} ({since}) is neither in knowledge/ nor in scripts/drift.toml"
     for entry in irrelevant:
         if entry not in used:
-            yield f"scripts/drift.toml: no name is `{entry}`"
+            yield f"scripts/drift.toml: `{entry}` matches no name"
 
 
 def known_words() -> frozenset[str]:

@@ -42,7 +42,7 @@ def _check(directory: Path) -> int:
             shlex.split(os.environ[name]) for name in ("FSDPLINT_ARGS", "FSDPLINT_PATHS")
         )
     except ValueError as error:
-        print(f"::error title=fsdplint::inputs of the action: {error}", flush=True)
+        print(f"::error title=fsdplint::invalid input of the action: {error}", flush=True)
         return FAILED
     formats = [f"{name}={directory / name}" for name in ("full", "json")]
     formats += ["github", f"sarif={directory / 'fsdplint.sarif'}"]

@@ -1,4 +1,4 @@
-"""Prints what rules say, for review: each kind of sentence once, as code, rule, kind and text.
+"""Print the messages of the rules, for review: each kind of sentence once, as code, rule, kind and text.
 
 It checks the bad examples of the rule pages and the fixtures, so that texts are filled in as users
 see them. Of texts that differ only in names and numbers, the first one is printed.
@@ -29,8 +29,8 @@ _SIGN = re.compile(r"^[ -]", re.MULTILINE)
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the sentences; the exit status is 0."""
-    parser = argparse.ArgumentParser(description="Print what rules say, for review.")
-    parser.add_argument("--rule", help="of one rule only")
+    parser = argparse.ArgumentParser(description="Print the messages of the rules, for review.")
+    parser.add_argument("--rule", help="print only the messages of this rule")
     rule = parser.parse_args(arguments).rule
     seen: set[tuple[str, str, str]] = set()
     lines = []

@@ -1,4 +1,4 @@
-"""Starts a rule: its page and its module.
+"""Start a rule: its page and its module.
 
 python scripts/new_rule.py gradient-clipped-before-reduction FSD304
 """
@@ -94,8 +94,8 @@ class ScaffoldError(Exception):
 def main(arguments: list[str] | None = None) -> int:
     """Start the rule that the arguments name."""
     parser = argparse.ArgumentParser(description="Start a new rule.")
-    parser.add_argument("name", help="kebab-case: the fault, e.g. direct-forward")
-    parser.add_argument("code", help="FSD and three digits, e.g. FSD302")
+    parser.add_argument("name", help="name of the mistake in kebab-case, e.g. direct-forward")
+    parser.add_argument("code", help="code of the rule: FSD and three digits, e.g. FSD302")
     options = parser.parse_args(arguments)
     try:
         written = start_rule(ROOT, options.name, options.code)
@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     for path in written:
         print(path.relative_to(ROOT).as_posix())
-    print("once it has its summary: python scripts/rules.py", file=sys.stderr)
+    print("write its summary, then run: python scripts/rules.py", file=sys.stderr)
     return 0
 
 
@@ -119,15 +119,15 @@ def start_rule(root: Path, name: str, code: str) -> list[Path]:
     module = package / "rules" / f"{name.replace('-', '_')}.py"
     taken = _codes(root)
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)+", name):
-        raise ScaffoldError(f"{name!r} is not kebab-case of two words or more")
+        raise ScaffoldError(f"{name!r} is not kebab-case with two or more words")
     if not re.fullmatch(r"FSD\d{3}", code):
         raise ScaffoldError(f"{code!r} is not FSD and three digits")
     if page.exists() or module.exists():
-        raise ScaffoldError(f"there is a rule {name!r}")
+        raise ScaffoldError(f"rule {name!r} already exists")
     if code in taken:
-        raise ScaffoldError(f"{code} is taken")
+        raise ScaffoldError(f"{code} is already taken")
     if not any(known.startswith(code[:4]) for known in taken):
-        raise ScaffoldError(f"no topic has the codes {code[:4]}xx; scripts/rules.py names them")
+        raise ScaffoldError(f"no topic uses the codes {code[:4]}xx; see TOPICS in scripts/rules.py")
     page.write_text(PAGE.format(name=name, code=code), "utf-8")
     module.write_text(MODULE.format(code=code, version=_version(package)), "utf-8")
     return [page, module]

@@ -1,4 +1,4 @@
-"""Draws what fsdplint prints of a broken script, for the README, or checks that it still does.
+"""Draw the report on a broken script, for the README, or check that it is up to date.
 
 python scripts/picture.py [--check]
 """

@@ -1,4 +1,4 @@
-"""Writes the reference pages of the documentation from the code, or checks that they are current.
+"""Write the reference pages of the documentation from the code, or check that they are current.
 
 `docs/cli.md` has every command and option, and `docs/settings.md` a table of every key. The page of
 all errors that `explain --error` knows is only on the site, whose hook asks for it.
@@ -44,23 +44,23 @@ hide: [toc]
 
 # Errors
 
-Search this site for the text of an error, or give the whole log to \
+Search this site for the text of an error, or pass the whole log to \
 `fsdplint explain --error log.txt`. It knows the same errors and \
-also reads flight recorder dumps. In these texts `…` stands for what varies.
+also reads flight recorder dumps. In these texts `…` stands for a part that varies.
 
-## Errors of mistakes that a rule finds
+## Errors that a rule explains
 """
 CAUSES = """
-## Other errors of sharded programs
+## Other errors
 
-No rule can find these in the code.
+No rule can find the causes of these errors in the code.
 """
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Write or check the pages; the exit status is 1 if one is out of date."""
     parser = argparse.ArgumentParser(description="Write the reference pages.")
-    parser.add_argument("--check", action="store_true", help="write nothing, name what is old")
+    parser.add_argument("--check", action="store_true", help="report pages that are out of date, without writing")
     check = parser.parse_args(arguments).check
     old = 0
     for path, text in pages(ROOT).items():
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         if check:
             old += 1
             command = "python scripts/reference.py"
-            print(f"{path.relative_to(ROOT)} is out of date: {command}", file=sys.stderr)
+            print(f"{path.relative_to(ROOT)} is out of date; run {command}", file=sys.stderr)
         else:
             path.write_text(text, "utf-8")
     return 1 if old else 0

@@ -1,4 +1,4 @@
-"""Writes what is said of the rules outside of their modules, or checks that it is up to date.
+"""Write the texts on the rules outside of their modules, or check that they are up to date.
 
 python scripts/rules.py [--check]
 """
@@ -48,8 +48,8 @@ SECTION = """
 
 def main(arguments: list[str] | None = None) -> int:
     """Write or check the tables; the exit status is 1 if something is missing or out of date."""
-    parser = argparse.ArgumentParser(description="Write the tables of the rules.")
-    parser.add_argument("--check", action="store_true", help="write nothing, say what is old")
+    parser = argparse.ArgumentParser(description="Write the rule tables.")
+    parser.add_argument("--check", action="store_true", help="report tables that are out of date, without writing")
     check = parser.parse_args(arguments).check
     rules = declared(ROOT)
     problems = missing(ROOT, rules)
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         if path.exists() and path.read_text("utf-8") == text:
             continue
         if check:
-            problems.append(f"{path.relative_to(ROOT)} is out of date: python scripts/rules.py")
+            problems.append(f"{path.relative_to(ROOT)} is out of date; run python scripts/rules.py")
         else:
             path.write_text(text, "utf-8")
     print("".join(f"{problem}\n" for problem in problems), end="", file=sys.stderr)

@@ -10,7 +10,7 @@ __all__ = ["here"]  # a fixture
 
 OTHER = "y = 2  # fsdplint: ignore[no-sync-under-fsdp2]\n"
 NAME = "fsdplint-baseline.json"
-HINT = f'Check with --baseline {NAME}, or the setting: baseline = "{NAME}"\n'
+HINT = f'To use it, pass --baseline {NAME} or set baseline = "{NAME}".\n'
 KNOWN = "No findings in 1 file (1 without sharding); 1 more in the baseline.\n"
 
 
@@ -36,13 +36,13 @@ def against(*arguments: str, file: str = NAME) -> Ran:
 
 
 def gone(what: str, file: str = NAME) -> str:
-    return f"fsdplint: {file}: {what} gone; `fsdplint baseline prune` takes them out\n"
+    return f"fsdplint: {file}: {what}; run `fsdplint baseline prune` to remove\n"
 
 
 def test_a_project_adopts_and_only_new_findings_fail(here: Path) -> None:
     (here / "a.py").write_text(IDLE)
     ran = run("baseline", "write")
-    assert ran == Ran(0, f"{NAME}: 1 finding (1 added, 0 taken out).\n{HINT}", "")
+    assert ran == Ran(0, f"{NAME}: 1 finding (1 added, 0 removed).\n{HINT}", "")
     assert against() == Ran(0, KNOWN, "")
     (here / "a.py").write_text(OTHER + "import os\n" + IDLE)
     ran = against()
@@ -93,14 +93,14 @@ def test_one_more_of_equal_findings_is_new(here: Path) -> None:
 def test_what_is_gone_is_said_and_pruned(here: Path) -> None:
     (here / "a.py").write_text(IDLE)
     save(entry(), entry(occurrence=2), entry("gone.py"), {**entry("a.py"), "rule": "no-rule"})
-    assert against() == Ran(1, KNOWN, gone("3 of its findings are"))
+    assert against() == Ran(1, KNOWN, gone("3 findings no longer exist"))
     ran = run("baseline", "prune")
-    assert ran == Ran(0, f"{NAME}: 1 finding (0 added, 3 taken out).\n", "")
+    assert ran == Ran(0, f"{NAME}: 1 finding (0 added, 3 removed).\n", "")
     assert entries() == [entry()]
     assert against() == Ran(0, KNOWN, "")
     (here / "a.py").write_text(FIXED)
     assert against() == Ran(
-        1, "No findings in 1 file (1 without sharding).\n", gone("1 of its findings is")
+        1, "No findings in 1 file (1 without sharding).\n", gone("1 finding no longer exists")
     )
 
 
@@ -116,7 +116,7 @@ def test_what_was_not_looked_for_is_not_gone(here: Path) -> None:
     (here / "a.py").write_text(FIXED)
     (here / "broken.py").write_text("import fully_shard\ndef f(:\n")
     save(entry("sub/b.py"), entry("broken.py"), entry("a.py"))
-    assert against("a.py").err == gone("1 of its findings is")
+    assert against("a.py").err == gone("1 finding no longer exists")
     assert against("a.py", "--select=FSD3").err == ""
     assert against("broken.py").err == ""
     assert run("baseline", "prune", "a.py", "broken.py").code == 0
@@ -133,7 +133,7 @@ def test_nothing_is_gone_if_a_part_failed(here: Path) -> None:
         ran = run("baseline", command)
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.splitlines()[1] == (
-            f"fsdplint: {NAME}: not written, since not all could be checked"
+            f"fsdplint: {NAME}: not written, because not everything could be checked"
         )
     assert (here / NAME).read_text() == before
 
@@ -142,7 +142,7 @@ def test_writing_again_replaces_what_was_looked_for(here: Path) -> None:
     (here / "a.py").write_text(OTHER)
     save(entry(), entry("b.py"))
     ran = run("baseline", "write", "a.py")
-    assert ran.out.splitlines()[0] == f"{NAME}: 2 findings (1 added, 1 taken out)."
+    assert ran.out.splitlines()[0] == f"{NAME}: 2 findings (1 added, 1 removed)."
     assert entries() == [entry(rule="no-sync-under-fsdp2"), entry("b.py")]
 
 
@@ -150,7 +150,7 @@ def test_adding_keeps_what_is_gone(here: Path) -> None:
     (here / "a.py").write_text(OTHER)
     save(entry(), entry(occurrence=5))
     ran = run("baseline", "write", "--add")
-    assert ran.out.splitlines()[0] == f"{NAME}: 3 findings (2 added, 1 taken out)."
+    assert ran.out.splitlines()[0] == f"{NAME}: 3 findings (2 added, 1 removed)."
     other = entry(rule="no-sync-under-fsdp2")
     assert entries() == [entry(), entry(occurrence=2), other]
 
@@ -158,7 +158,10 @@ def test_adding_keeps_what_is_gone(here: Path) -> None:
 def test_a_file_that_does_not_parse_is_never_known(here: Path) -> None:
     (here / "a.py").write_text("import fully_shard\ndef f(:\n")
     ran = run("baseline", "write")
-    assert (ran.code, ran.err) == (0, "fsdplint: a.py: invalid-syntax is in no baseline\n")
+    assert (ran.code, ran.err) == (
+        0,
+        "fsdplint: a.py: invalid-syntax cannot be added to a baseline\n",
+    )
     assert entries() == []
     assert against().code == 1
 
@@ -170,10 +173,10 @@ def test_the_settings_name_a_baseline_beside_them(
     (here / "ci").mkdir()
     (here / "src").mkdir()
     (here / "src/a.py").write_text(IDLE)
-    message = "No such file or directory; `fsdplint baseline write` makes a baseline"
+    message = "No such file or directory; run `fsdplint baseline write` to create it"
     assert concise().err == f"fsdplint: {here}/ci/known.json: {message}\n"
     ran = run("baseline", "write")
-    assert ran == Ran(0, "ci/known.json: 1 finding (1 added, 0 taken out).\n", "")
+    assert ran == Ran(0, "ci/known.json: 1 finding (1 added, 0 removed).\n", "")
     assert entries("ci/known.json") == [entry("../src/a.py")]
     assert concise() == Ran(0, KNOWN, "")
     monkeypatch.chdir(here / "src")
@@ -209,14 +212,14 @@ def test_unprintable_paths_and_code_come_back(here: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<<<<<<< ours\n{}", "is no baseline: Expecting value: line 1 column 1 (char 0)"),
-        ("[]", "is no baseline: it has no version"),
-        ('{"version": "1"}', "is no baseline: it has no version"),
-        ('{"version": 2}', "is a baseline of version 2, which needs a newer fsdplint"),
-        ('{"version": 1}', "is no baseline: findings is no list"),
+        ("<<<<<<< ours\n{}", "not a baseline: Expecting value: line 1 column 1 (char 0)"),
+        ("[]", "not a baseline: `version` is missing"),
+        ('{"version": "1"}', "not a baseline: `version` is missing"),
+        ('{"version": 2}', "baseline version 2 requires a newer fsdplint"),
+        ('{"version": 1}', "not a baseline: `findings` is not a list"),
         (
             '{"version": 1, "findings": [{"path": "a", "rule": "b"}]}',
-            "finding 1: expected path, rule and code, which are strings, and occurrence, a number",
+            "finding 1: expected strings `path`, `rule` and `code`, and a number `occurrence`",
         ),
     ],
 )
@@ -235,11 +238,11 @@ def test_what_is_no_baseline_is_one_line(
 def test_misuse_is_one_line(here: Path) -> None:
     (here / "a.py").write_text(FIXED)
     ran = run("check", "--baseline=a", "--no-baseline")
-    assert ran == Ran(2, "", "fsdplint: --baseline and --no-baseline exclude each other\n")
+    assert ran == Ran(2, "", "fsdplint: --baseline cannot be combined with --no-baseline\n")
     ran = run("baseline", "prune")
-    message = f"{NAME}: No such file or directory; `fsdplint baseline write` makes a baseline"
+    message = f"{NAME}: No such file or directory; run `fsdplint baseline write` to create it"
     assert ran == Ran(2, "", f"fsdplint: {message}\n")
     (here / "fsdplint.toml").write_text("baseline = 1\n")
     ran = run("check")
-    message = "baseline: expected the name of a file, relative to this one's folder"
+    message = "baseline: expected a file name, relative to the settings file"
     assert ran == Ran(2, "", f"fsdplint: {here}/fsdplint.toml: {message}\n")

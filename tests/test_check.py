@@ -63,7 +63,10 @@ def test_a_named_script_has_the_findings_in_what_it_imports(tmp_path: Path) -> N
     outcome = check([tmp_path / "train.py"], settings)
     (finding,) = outcome.findings
     assert (Path(finding.span.path).name, finding.rule) == ("helper.py", "direct-forward")
-    assert (finding.fix, finding.fix_declined) == (None, "helper.py was not named to be checked")
+    assert (finding.fix, finding.fix_declined) == (
+        None,
+        "helper.py is not among the checked paths; add it to apply the fix",
+    )
     silenced = helper.replace("(batch)\n", "(batch)  # fsdplint: ignore[direct-forward]\n")
     tree(tmp_path, **{"helper.py": silenced})
     assert found(tmp_path / "train.py", settings=settings) == []
@@ -124,9 +127,9 @@ def test_the_outcome_counts_and_orders(tmp_path: Path) -> None:
     assert [Path(f.span.path).name for f in outcome.findings] == ["a.py", "b.py"]
     states = [(Path(a.path).name, a.state, a.reason) for a in outcome.accounts]
     assert states == [
-        ("a.py", State.FAILED, "line 1 is not Python: unmatched ')'"),
-        ("b.py", State.FAILED, "line 1 is not Python: '(' was never closed"),
-        ("c.py", State.IRRELEVANT, "takes no part in sharding"),
+        ("a.py", State.FAILED, "line 1 is not valid Python: unmatched ')'"),
+        ("b.py", State.FAILED, "line 1 is not valid Python: '(' was never closed"),
+        ("c.py", State.IRRELEVANT, "not part of a program that shards"),
     ]
     assert outcome.checked == 1
 
@@ -140,7 +143,7 @@ def test_python_that_only_the_parser_refuses_is_no_mistake_of_the_user(
     monkeypatch.setattr("fsdplint.engine.project.project.lower", refuse)
     tree(tmp_path, **{"shard.py": SHARD})
     outcome = check([tmp_path], SETTINGS)
-    reason = "line 4 is Python that the parser does not understand: odd"
+    reason = "line 4: the parser does not support this syntax: odd"
     assert outcome.findings == ()
     assert [(Path(e.path).name, e.reason) for e in outcome.failures] == [("shard.py", reason)]
     assert [(a.state, a.reason) for a in outcome.accounts] == [(State.FAILED, reason)]
@@ -159,7 +162,7 @@ def test_a_function_that_only_the_parser_refuses_is_told(
     tree(tmp_path, **{"shard.py": f"{SHARD}def other():\n{body}other()\n"})
     outcome = check([tmp_path], SETTINGS)
     line = SHARD.count("\n") + 3
-    reason = f"line {line} is Python that the parser does not understand: odd"
+    reason = f"line {line}: the parser does not support this syntax: odd"
     assert [(a.state, a.reason) for a in outcome.accounts] == [(State.FAILED, reason)]
 
 
@@ -206,7 +209,7 @@ def test_a_large_tree_says_what_it_did_not_parse(
     assert summary(outcome) == "No findings in 2 files (1 without sharding)."
     util = (tmp_path / "util.py").as_posix()
     assert outcome.ended(State.IRRELEVANT) == [
-        Account(util, State.IRRELEVANT, "takes no part in sharding, so it was not parsed")
+        Account(util, State.IRRELEVANT, "not part of a program that shards, so not parsed")
     ]
 
 

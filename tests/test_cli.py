@@ -114,7 +114,7 @@ def test_a_syntax_error_is_a_finding_and_the_rest_goes_on(here: Path) -> None:
 
 def test_what_does_not_parse_is_a_failure_where_its_rule_is_not_run(here: Path) -> None:
     (here / "a.py").write_text("import fully_shard\ndef f(:\n")
-    told = "fsdplint: a.py: line 2 is not Python: invalid syntax\n"
+    told = "fsdplint: a.py: line 2 is not valid Python: invalid syntax\n"
     unseen = Ran(2, "No findings in 0 files; 1 file could not be checked.\n", told)
     assert concise("a.py", "--ignore=FSD001") == unseen
     (here / "fsdplint.toml").write_text('[per-file-ignores]\n"a.py" = ["FSD001"]\n')
@@ -128,7 +128,7 @@ def test_what_does_not_parse_is_a_failure_where_its_rule_is_not_run(here: Path) 
     ("data", "reason"),
     [
         (b"x = '\xff'\n", "line 1 is not utf-8 (byte 0xff): invalid start byte"),
-        (b"x = '\0'\n", "contains a NUL byte, so it is not Python source"),
+        (b"x = '\0'\n", "not Python source: it contains a NUL byte"),
         (b"# coding: nonsense\n", "unknown encoding: nonsense"),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_missing_path(here: Path) -> None:
     (here / "train.py").write_text(FIXED)
     ran = concise("trian.py", "train.py")
     assert ran.code == 2
-    assert ran.err == "fsdplint: trian.py: does not exist, did you mean 'train.py'?\n"
+    assert ran.err == "fsdplint: trian.py: no such file or folder, did you mean 'train.py'?\n"
     assert ran.out == "No findings in 1 file (1 without sharding); 1 path could not be checked.\n"
 
 
@@ -174,7 +174,7 @@ def test_broken_links_and_loops(here: Path) -> None:
 def test_a_directory_without_python_is_not_clean(here: Path) -> None:
     (here / "empty").mkdir()
     ran = concise("empty")
-    assert (ran.code, ran.err) == (2, "fsdplint: empty: holds no Python file to check\n")
+    assert (ran.code, ran.err) == (2, "fsdplint: empty: contains no Python file to check\n")
 
 
 @pytest.mark.parametrize(
@@ -186,23 +186,26 @@ def test_a_directory_without_python_is_not_clean(here: Path) -> None:
         ),
         (["--ignore=E501"], "unknown rule 'E501'; `fsdplint rules` lists them"),
         (["--select=FSD3,nope"], "unknown rule 'nope'; `fsdplint rules` lists them"),
-        (["--unsafe-fixes"], "--unsafe-fixes needs --fix or --diff"),
-        (["--add-ignore= "], "--add-ignore needs a reason on one line, and excludes --fix"),
-        (["--add-ignore=a\nb"], "--add-ignore needs a reason on one line, and excludes --fix"),
+        (["--unsafe-fixes"], "--unsafe-fixes requires --fix or --diff"),
+        (["--add-ignore= "], "--add-ignore requires a reason of one line"),
+        (["--add-ignore=a\nb"], "--add-ignore requires a reason of one line"),
         (
             ["--add-ignore=a", "--fix"],
-            "--add-ignore needs a reason on one line, and excludes --fix",
+            "--add-ignore cannot be combined with --fix",
         ),
-        (["--stdin-filename=a.py"], "--stdin-filename needs the path -"),
-        (["-", "a.py"], "- is read alone, without other paths"),
-        (["--isolated", "--config=x.toml"], "--isolated and --config exclude each other"),
+        (["--stdin-filename=a.py"], "--stdin-filename requires the path `-`, standard input"),
+        (["-", "a.py"], "the path `-`, standard input, cannot be combined with other paths"),
+        (["--isolated", "--config=x.toml"], "--isolated cannot be combined with --config"),
         (["--config=x.toml"], "x.toml: No such file or directory"),
         (
             ["--select=FSD302", "--ignore=direct-forward"],
-            "--ignore leaves none of the selected rules",
+            "no rule is left: --ignore disables all selected rules",
         ),
-        (["--ignore=ALL"], "--ignore leaves none of the selected rules"),
-        (["--select=FSD001", "--ignore=FSD0"], "--ignore leaves none of the selected rules"),
+        (["--ignore=ALL"], "no rule is left: --ignore disables all selected rules"),
+        (
+            ["--select=FSD001", "--ignore=FSD0"],
+            "no rule is left: --ignore disables all selected rules",
+        ),
     ],
 )
 def test_misuse_is_one_line_and_exit_2(here: Path, arguments: Sequence[str], message: str) -> None:
@@ -234,7 +237,7 @@ def test_settings_are_found_and_their_mistakes_reported(here: Path) -> None:
 def test_settings_that_leave_no_rule(here: Path) -> None:
     (here / "a.py").write_text(IDLE)
     file = here / "fsdplint.toml"
-    leaves_none = "ignore: leaves none of the selected rules"
+    leaves_none = "ignore: disables all selected rules"
     for text, message in (
         ("select = ['FSD302']\nignore = ['direct-forward']\n", leaves_none),
         ("ignore = ['ALL']\n", leaves_none),
@@ -245,7 +248,7 @@ def test_settings_that_leave_no_rule(here: Path) -> None:
             assert run(*command) == Ran(2, "", f"fsdplint: {file}: {message}\n")
     file.write_text("select = ['FSD302']\n")
     ran = run("check", "--ignore=FSD302")
-    assert ran == Ran(2, "", "fsdplint: --ignore leaves none of the selected rules\n")
+    assert ran == Ran(2, "", "fsdplint: no rule is left: --ignore disables all selected rules\n")
     file.write_text("select = ['FSD001']\n")
     assert concise("--ignore=FSD302").code == 0
     assert concise("--select=FSD002,FSD302", "--ignore=FSD301").code == 1
@@ -257,7 +260,7 @@ def test_a_file_with_no_rule_left_is_not_checked(here: Path) -> None:
     (here / "fsdplint.toml").write_text("[per-file-ignores]\n'a.py' = ['ALL']\n")
     assert concise() == Ran(0, "No findings in 1 file (1 without sharding); 1 file skipped.\n", "")
     ended = json.loads(run("check", "--output-format=json").out)["files"][0]
-    reason = "has no rule left by per-file-ignores"
+    reason = "per-file-ignores disables all rules for it"
     assert ended == {"path": "a.py", "state": "skipped", "reason": reason}
 
 
@@ -266,12 +269,15 @@ def test_a_folder_that_is_excluded_whole_says_so(here: Path) -> None:
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text(IDLE)
     (here / "fsdplint.toml").write_text("exclude = ['*.py', 'old']\n")
-    excluded = "fsdplint: src: all 2 Python files in it are excluded by the settings\n"
+    excluded = "fsdplint: src: the settings exclude all 2 Python files in it\n"
     ran = concise("src", "empty")
-    assert (ran.code, ran.err) == (2, f"{excluded}fsdplint: empty: holds no Python file to check\n")
+    assert (ran.code, ran.err) == (
+        2,
+        f"{excluded}fsdplint: empty: contains no Python file to check\n",
+    )
     (here / "src/a.py").unlink()
     ran = concise("src")
-    said = "fsdplint: src: the only Python file in it is excluded by the settings\n"
+    said = "fsdplint: src: the settings exclude its only Python file\n"
     assert (ran.code, ran.err) == (2, said)
 
 
@@ -293,12 +299,12 @@ def test_standard_input() -> None:
 
 def test_what_is_read_has_an_end(here: Path) -> None:
     (here / "log").symlink_to("/dev/zero")
-    message = "fsdplint: log: has more than 20 MB; pass the end of it\n"
+    message = "fsdplint: log: larger than 20 MB; pass only its end\n"
     assert run("explain", "--error=log") == Ran(2, "", message)
     with Path("/dev/zero").open("rb") as endless:
         command = [sys.executable, "-m", "fsdplint", "check", "-"]
         done = subprocess.run(command, stdin=endless, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (2, "fsdplint: <stdin>: has more than 50 MB\n")
+    assert (done.returncode, done.stderr) == (2, "fsdplint: <stdin>: larger than 50 MB\n")
 
 
 def test_fixing_standard_input_prints_it_and_reports_aside() -> None:
@@ -323,7 +329,7 @@ def test_fix_writes_and_diff_shows(here: Path) -> None:
     assert shown.code == 1
     assert "-x = 1  # fsdplint: ignore[direct-forward]\n+x = 1\n" in shown.out
     assert shown.out.startswith("--- sub/link.py\n+++ sub/link.py\n")
-    assert shown.err == f"Would fix 1 finding; then:\n{CLEAN}"
+    assert shown.err == f"Would fix 1 finding. After that:\n{CLEAN}"
     assert real.read_bytes() == data
     assert concise("sub", "--fix") == Ran(0, CLEAN, "Fixed 1 finding.\n")
     assert real.read_bytes() == data.replace(IDLE.encode(), FIXED.encode())
@@ -369,10 +375,10 @@ def test_comments_are_added_for_what_is_found(here: Path) -> None:
     added = f"{BAD[:-1]}  # fsdplint: ignore[direct-forward] -- old code\n"
     ran = concise("--add-ignore= old code", "--diff")
     assert (ran.code, ran.out.splitlines()[-1]) == (1, f"+{added.splitlines()[-1]}")
-    assert ran.err.splitlines()[0] == "Would silence 2 findings; then:"
+    assert ran.err.splitlines()[0] == "Would suppress 2 findings. After that:"
     assert (here / "a.py").read_text() == BAD
     ran = concise("--add-ignore=old code")
-    assert (ran.code, ran.err) == (1, "Silenced 2 findings.\n")
+    assert (ran.code, ran.err) == (1, "Suppressed 2 findings.\n")
     assert ran.out.splitlines()[0] == f"b.py:1:8: {LINE}"
     assert [(here / f"{name}.py").read_text() for name in "abc"] == [added, IDLE, FIXED]
     assert concise("a.py") == Ran(0, "No findings in 1 file.\n", "")
@@ -407,11 +413,11 @@ def test_a_diff_with_findings_left_is_not_clean(here: Path) -> None:
     [
         (
             b"# coding: utf-7\n" + IDLE.encode() + b"y = '+AGE-'\n",
-            "is not in the usual form of utf-7; left as is",
+            "its bytes are not in the standard form of utf-7; edit it by hand",
         ),
         (
             b"# fsdplint: ignore[direct-forward] -- coding: latin-1\ny = '\xc3\xa9'\n",
-            "would be read otherwise than it is meant",
+            "its encoding would change the edited text; edit it by hand",
         ),
     ],
 )
@@ -423,9 +429,9 @@ def test_a_fix_that_would_change_other_bytes_is_taken_back(
     ran = concise("--fix")
     assert ran.code == 1
     note, count, why = ran.err.splitlines()
-    assert note == f"fsdplint: a.py: a fix of unused-suppression was taken back: {reason}"
+    assert note == f"fsdplint: a.py: a fix of unused-suppression was rolled back: {reason}"
     assert count == "Fixed 1 finding."
-    assert why.endswith(f": unused-suppression is not fixed: it was taken back: {reason}")
+    assert why.endswith(f": unused-suppression is not fixed: the fix was rolled back: {reason}")
     assert ran.out.splitlines()[-1] == "Found 1 finding in 1 file; 2 files without sharding."
     assert (here / "a.py").read_bytes() == data
     assert (here / "b.py").read_text() == FIXED
@@ -444,7 +450,9 @@ def test_a_fix_after_which_a_rule_crashes_is_taken_back(
     (here / "b.py").write_text("# fully_shard\n")  # without which no rule has anything to see
     ran = concise("--fix")
     assert (ran.code, (here / "a.py").read_text()) == (1, IDLE)
-    assert "a fix of unused-suppression was taken back: the result cannot be checked" in ran.err
+    assert (
+        "a fix of unused-suppression was rolled back: the fixed code cannot be checked" in ran.err
+    )
 
 
 def test_deeply_nested_code_is_fixed(here: Path) -> None:
@@ -488,9 +496,9 @@ def edited_meanwhile(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("spoil", "reason", "line"),
     [
-        (read_only, "is read-only; not written", 1),
+        (read_only, "not written: the file is read-only", 1),
         (full_disk, "cannot be written: No space left on device", 1),
-        (edited_meanwhile, "has changed since it was read; not written", 2),
+        (edited_meanwhile, "not written: the file changed after it was read", 2),
     ],
 )
 @pytest.mark.parametrize("command", [["--fix"], ["--add-ignore=why"]])
@@ -504,7 +512,7 @@ def test_what_cannot_be_written_is_found_still_and_fails_the_run(
 ) -> None:
     fixing = command == ["--fix"]
     text = IDLE if fixing else BAD.replace(", model.forward(2)", "")
-    done = "Fixed 1 finding.\n" if fixing else "Silenced 1 finding.\n"
+    done = "Fixed 1 finding.\n" if fixing else "Suppressed 1 finding.\n"
     line += 0 if fixing else 6
     for name in "ab":
         (here / f"{name}.py").write_text(text)
@@ -677,7 +685,7 @@ def test_an_internal_error_is_one_line(here: Path, monkeypatch: pytest.MonkeyPat
         2,
         "",
         "fsdplint: internal error, please report it: ZeroDivisionError: no such thing"
-        " (FSDPLINT_DEBUG=1 shows where)\n",
+        " (FSDPLINT_DEBUG=1 prints the traceback)\n",
     )
 
 
@@ -797,7 +805,8 @@ def test_an_error_without_a_finding_names_its_lines(here: Path) -> None:
     ran = run("explain", "--error", "-", "train.py", stdin=ERROR)
     assert ran.code == 0
     assert ran.out.endswith(
-        "None of this is found there.\nThe error names these lines:\n  train.py:5: compute(torch)\n"
+        "These rules find nothing in the given paths.\n"
+        "The error names these lines:\n  train.py:5: compute(torch)\n"
     )
 
 
@@ -815,9 +824,11 @@ def test_an_error_that_no_rule_knows(here: Path) -> None:
     (here / "train.py").write_text("1 / 0\n")
     error = '  File "train.py", line 1, in <module>\nZeroDivisionError: division by zero\n'
     named = "The error names these lines:\n  train.py:1: 1 / 0\n"
-    assert run("explain", "--error", "-", stdin=error) == Ran(1, "No rule knows this error.\n", "")
+    assert run("explain", "--error", "-", stdin=error) == Ran(
+        1, "No rule and no known cause matches this error.\n", ""
+    )
     with_script = run("explain", "--error", "-", "train.py", stdin=error)
-    assert with_script == Ran(1, f"No rule knows this error.\n{named}", "")
+    assert with_script == Ran(1, f"No rule and no known cause matches this error.\n{named}", "")
 
 
 @pytest.mark.usefixtures("here")
@@ -825,9 +836,9 @@ def test_an_error_that_no_rule_knows(here: Path) -> None:
     ("arguments", "message"),
     [
         (["--error=log.txt"], "log.txt: No such file or directory"),
-        ([], "explain takes one rule, or --error"),
-        (["direct-forward", "FSD301"], "explain takes one rule, or --error"),
-        (["--error=-", "none.py"], "none.py: does not exist"),
+        ([], "explain requires one RULE, or --error FILE"),
+        (["direct-forward", "FSD301"], "explain requires one RULE, or --error FILE"),
+        (["--error=-", "none.py"], "none.py: no such file or folder"),
     ],
 )
 def test_what_cannot_be_explained(arguments: list[str], message: str) -> None:

@@ -29,8 +29,8 @@ a.py: top level
   models
     a.py:2  model: make()
     a.py:3    itself  FSDP2  reshard_after_forward=True
-  no optimizer is built
-  order
+  no optimizer found
+  execution order
     a.py:3  shard: fully_shard(model, reshard_after_forward=True)
 """
     assert run("inspect", "a.py", NO_COLOR="1") == Ran(0, expected, "")
@@ -60,8 +60,8 @@ def only_says(model: FSDPModule):
         "a.py: only_says()",
         "a.py: Trainer.evaluate()",
     ]
-    assert "a.py:10 [said to be a unit of FSDP2] shard: FSDPModule" in lines
-    assert lines[-1] == "a.py:8 [goes around the hooks] forward: self.model.forward(batch)"
+    assert "a.py:10 [declared as an FSDP2 unit] shard: FSDPModule" in lines
+    assert lines[-1] == "a.py:8 [bypasses the hooks] forward: self.model.forward(batch)"
 
 
 def test_json(here: Path) -> None:
@@ -105,14 +105,14 @@ def test_json(here: Path) -> None:
 
 def test_a_script_without_sharding(here: Path) -> None:
     (here / "a.py").write_text("x = 1\n")
-    assert run("inspect", "a.py") == Ran(0, "no sharding call is reached from a.py\n", "")
+    assert run("inspect", "a.py") == Ran(0, "no sharding call is reachable from a.py\n", "")
 
 
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
         ("gone.py", "gone.py: No such file or directory"),
-        ("lib", "lib: is a folder and not a file"),
+        ("lib", "lib: a folder, not a regular file"),
         ("broken.py", "broken.py: line 2: "),
     ],
 )

@@ -100,7 +100,7 @@ def test_every_key(tmp_path: Path) -> None:
             '[per-file-ignores]\n"a.py" = ["nope"]',
             "per-file-ignores.'a.py': unknown rule 'nope'; `fsdplint rules` lists them",
         ),
-        ("select = [", "is not TOML"),
+        ("select = [", "not valid TOML"),
     ],
 )
 def test_mistakes_are_one_line_with_file_and_key(tmp_path: Path, text: str, message: str) -> None:
@@ -112,7 +112,7 @@ def test_mistakes_are_one_line_with_file_and_key(tmp_path: Path, text: str, mess
 
 def test_undecodable_settings(tmp_path: Path) -> None:
     (tmp_path / "fsdplint.toml").write_bytes(b"\xff")
-    with pytest.raises(ConfigError, match="is not TOML"):
+    with pytest.raises(ConfigError, match="not valid TOML"):
         load_settings(tmp_path / "fsdplint.toml")
 
 

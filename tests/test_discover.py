@@ -39,8 +39,8 @@ def test_a_missing_path_is_a_failure_that_suggests_the_nearest(tmp_path: Path) -
     found = discover([tmp_path / "trian.py", tmp_path / "other.py", tmp_path / "no/zzz"])
     assert [path.name for path in found.files] == ["other.py"]
     assert [failure.reason for failure in found.failures] == [
-        "does not exist, did you mean 'train.py'?",
-        "does not exist",
+        "no such file or folder, did you mean 'train.py'?",
+        "no such file or folder",
     ]
 
 
@@ -126,9 +126,9 @@ def test_what_is_no_file_is_skipped_with_a_reason(tmp_path: Path) -> None:
     found = discover([tmp_path])
     assert (found.files, found.failures) == ((), ())
     assert {(Path(e.path).name, e.reason) for e in found.skipped} == {
-        ("pipe.py", "is a named pipe and not a file"),
-        ("socket.py", "is a socket and not a file"),
-        ("null.py", "is a device and not a file"),
+        ("pipe.py", "a named pipe, not a regular file"),
+        ("socket.py", "a socket, not a regular file"),
+        ("null.py", "a device, not a regular file"),
     }
 
 

@@ -166,7 +166,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("cut")
 def test_an_early_stop_is_reported_in_words() -> None:
-    summary = "No findings in what was analyzed of 1 file; analysis of 1 program stopped early.\n"
+    summary = "No findings in the analyzed part of 1 file; analysis of 1 program stopped early.\n"
     assert concise("train.py") == Ran(0, summary, f"fsdplint: {STOPPED}\n")
     assert run("check", "--output-format=github") == Ran(0, "", f"fsdplint: {STOPPED}\n")
 
@@ -197,7 +197,7 @@ def test_an_early_stop_is_in_json_and_sarif() -> None:
 
 @pytest.mark.usefixtures("cut")
 def test_inspect_lists_an_early_stop() -> None:
-    assert "main() not analyzed to the end: more than 5 paths" in run("inspect", "train.py").out
+    assert "main() is not fully analyzed: more than 5 paths" in run("inspect", "train.py").out
 
 
 def test_of_many_early_stops_the_first_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,12 +256,12 @@ optimizer.step()
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        ({"path_steps": 60}, "a path is too long"),
-        ({"path_cost": 20}, "a path is too long"),
-        ({"entry_steps": 200, "rest_steps": 0}, "its paths are too long together"),
-        ({"stale_steps": 0, "rest_steps": 0}, "many paths in a row without a new event"),
-        ({"steps": -1}, "the project has too much code that shards"),
-        ({"shard_pairs": -1}, "the project has too much code that shards"),
+        ({"path_steps": 60}, "one path exceeds the step limit"),
+        ({"path_cost": 20}, "one path exceeds the step limit"),
+        ({"entry_steps": 200, "rest_steps": 0}, "its paths together exceed the analysis budget"),
+        ({"stale_steps": 0, "rest_steps": 0}, "many paths in a row reached no new event"),
+        ({"steps": -1}, "the analysis budget of the project is used up"),
+        ({"shard_pairs": -1}, "the analysis budget of the project is used up"),
     ],
 )
 def test_every_limit_is_reported(
@@ -280,7 +280,7 @@ def test_every_limit_is_reported(
 
 def test_programs_leave_some_budget_to_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     script = f"{HEAD}model = torch.nn.Linear(8, 8)\n{BUILD}\nfully_shard(model)\noptimizer.step()\n"
-    stopped = "tests/test_train.py` stopped early (the project has too much code that shards)"
+    stopped = "tests/test_train.py` stopped early (the analysis budget of the project is used up)"
     written(script)
     written(script, "tests/test_train.py")
     for total, least, followed in ((-1, -1, False), (-1, 1000, True), (1000, -1, True)):
@@ -331,8 +331,8 @@ def test_a_function_comes_through_star_imports_and_many_files() -> None:
 def test_a_star_import_that_may_bring_the_sharding_is_reported() -> None:
     written(PLAIN.format(imports="from helpers import *"))
     assert reported("train.py") == (
-        "`train.py` stopped early (`fully_shard` may come from `from helpers import *`, which does "
-        "not resolve"
+        "`train.py` stopped early (`fully_shard` may come from `from helpers import *`, which "
+        "cannot be resolved"
     )
     written("from torch.distributed.fsdp import fully_shard\n", "helpers.py")
     assert "optimizer-before-sharding" in concise("train.py", "--strict").out
@@ -363,7 +363,7 @@ def test_code_of_the_project_that_is_not_there_is_reported(
 ) -> None:
     written("", "lib/__init__.py")
     written(SCRIPT.format(imports=imports, use=use))
-    expected = f"`train.py` stopped early (the import of `{missing}` resolves to no file"
+    expected = f"`train.py` stopped early (the import of `{missing}` cannot be resolved"
     assert reported("train.py") == expected
 
 
@@ -388,7 +388,7 @@ def test_a_sharding_call_that_the_project_lacks_is_reported() -> None:
         f"import torch\nfrom .parallel import fully_shard\nmodel = torch.nn.Linear(8, 8)\n{BUILD}\n"
     )
     written(f"{text}fully_shard(model)\noptimizer.step()\n")
-    expected = "`train.py` stopped early (the import of `.parallel` resolves to no file"
+    expected = "`train.py` stopped early (the import of `.parallel` cannot be resolved"
     assert reported("train.py") == expected
 
 
@@ -402,8 +402,8 @@ def test_a_fix_whose_result_is_cut_is_declined(monkeypatch: pytest.MonkeyPatch) 
     changes = fixing.fixed(outcome, lambda files: check(["train.py"], defaults(), files), True)
     assert changes.files == ()
     assert [note for _, note in changes.notes] == [
-        "a fix of optimizer-before-sharding was taken back: the result cannot be checked: "
-        "its analysis stops early (a path is too long)"
+        "a fix of optimizer-before-sharding was rolled back: the fixed code cannot be checked: "
+        "its analysis stops early (one path exceeds the step limit)"
     ]
 
 

@@ -172,7 +172,7 @@ def test_ranks_that_do_the_same(tmp_path: Path) -> None:
     for rank in range(4):
         write(tmp_path, rank, {"a": [SUM, GATHER]})
     text = (
-        "All ranks have called the same collectives; none is behind. Check the network, the GPUs, "
+        "All ranks called the same collectives; none is behind. Check the network, the GPUs, "
         "and\ncode that is slow on one rank between two collectives.\n"
     )
     ran = run("explain", "--error", tmp_path)
@@ -210,6 +210,9 @@ def test_a_pickle_of_something_else(
 def test_names_without_a_rank_and_folders_without_dumps(tmp_path: Path) -> None:
     write(tmp_path, 0, {"a": [SUM]})
     dump = (tmp_path / "nccl_trace_rank_0").rename(tmp_path / "trace")
-    reasons = {dump: "its name does not end with a rank", tmp_path: "no flight recorder dump"}
+    reasons = {
+        dump: "the file name does not end with a rank number",
+        tmp_path: "no flight recorder dump found",
+    }
     for given, reason in reasons.items():
         assert run("explain", "--error", given) == Ran(2, "", f"fsdplint: {given}: {reason}\n")

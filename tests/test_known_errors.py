@@ -322,7 +322,7 @@ def test_what_stands_near_tells_causes_apart() -> None:
     )
     evaluated = known_errors(f"in evaluation_loop\n{hang}")
     assert [each.error.near != () for each in evaluated] == [True, False]
-    assert evaluated[0].error.cause.startswith("In the evaluation some ranks have more batches")
+    assert evaluated[0].error.cause.startswith("Some ranks have more evaluation batches")
     assert [each.error.near for each in known_errors(hang)] == [()]
 
 

@@ -11,8 +11,8 @@ from test_check import tree
 from test_cli import BAD, FIXED, IDLE, LINE, Ran, concise, run
 
 BEYOND = (
-    "a symbolic link takes {} out of the project, where nothing is written; "
-    "pass its real path instead"
+    "a symbolic link leads {} outside the project, where fsdplint does not write; "
+    "pass the real path instead"
 )
 UNFIXED = "fsdplint: {}:1:8: unused-suppression is not fixed: " + BEYOND + "\n"
 
@@ -84,7 +84,7 @@ def test_no_comment_is_written_beyond_a_link(outside: Path) -> None:
     Path("own.py").write_text(BAD)
     ran = concise("--add-ignore=why")
     assert ran.code == 1
-    assert ran.err == f"fsdplint: link.py: {BEYOND.format('it')}\nSilenced 2 findings.\n"
+    assert ran.err == f"fsdplint: link.py: {BEYOND.format('it')}\nSuppressed 2 findings.\n"
     assert (outside / "a.py").read_text() == BAD != Path("own.py").read_text()
 
 
@@ -133,7 +133,7 @@ def test_settings_name_no_baseline_to_write_outside(outside: Path) -> None:
     Path("own.py").write_text(IDLE)
     Path("fsdplint.toml").write_text('baseline = "../outside/known.json"\n')
     known = outside / "known.json"
-    message = f"fsdplint: {known}: is named outside of the project; give it with --file\n"
+    message = f"fsdplint: {known}: not written: it is outside the project; pass it with --file\n"
     for command in ("write", "prune"):
         assert run("baseline", command) == Ran(2, "", message)
     assert list(outside.iterdir()) == []

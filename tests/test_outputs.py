@@ -39,26 +39,30 @@ def test_outputs(words: Sequence[str], file: str | None, expected: Sequence[Outp
     ("words", "file", "message"),
     [
         (("jsn",), None, "unknown output format 'jsn', did you mean 'json'?"),
-        (("xyz=a",), None, f"unknown output format 'xyz'; there are {NAMES}"),
-        (("",), None, f"unknown output format ''; there are {NAMES}"),
-        (("json=",), None, "json=: expected the name of a file, not ''"),
-        (("json=-",), None, "json=-: expected the name of a file, not '-'"),
-        (("json",), "-", "--output-file: expected the name of a file, not '-'"),
+        (("xyz=a",), None, f"unknown output format 'xyz'; the formats are {NAMES}"),
+        (("",), None, f"unknown output format ''; the formats are {NAMES}"),
+        (("json=",), None, "json=: expected a file name, not ''"),
+        (("json=-",), None, "json=-: expected a file name, not '-'"),
+        (("json",), "-", "--output-file: expected a file name, not '-'"),
         (("json=no/a",), None, "no/a: No such file or directory"),
         (("json=/",), None, "/: Is a directory"),
-        (("full", "json"), None, "json cannot share standard output; write json=FILE"),
+        (
+            ("full", "json"),
+            None,
+            "json cannot share standard output with another report; use json=FILE",
+        ),
         (("github", "full", "github"), None, "github is given twice"),
         (("json=a", "junit=./a"), None, "./a is given twice"),
         (("json=a", "junit"), "a", "a is given twice"),
         (
             ("full", "github"),
             "a",
-            "--output-file is for one format; --output-format NAME=FILE for each",
+            "--output-file takes one report; use --output-format NAME=FILE for each",
         ),
         (
             ("json=b",),
             "a",
-            "--output-file is for one format; --output-format NAME=FILE for each",
+            "--output-file takes one report; use --output-format NAME=FILE for each",
         ),
     ],
 )
@@ -98,7 +102,7 @@ def test_no_report_replaces_what_the_run_reads(here: Path) -> None:
     (here / "old.json").write_text("")
     for file in ("a.py", "link.json", "known.json"):
         ran = run("check", "--fix", "--baseline=known.json", f"--output-format=json={file}", "a.py")
-        message = f"fsdplint: {file}: is read in this run, and the report would replace it\n"
+        message = f"fsdplint: {file}: the report would overwrite a file that this run reads\n"
         assert ran == Ran(2, "", message)
     assert (here / "a.py").read_text() == IDLE
     assert run("check", "--output-format=json=old.json").code == 1
@@ -110,7 +114,9 @@ def test_no_report_replaces_what_the_run_reads(here: Path) -> None:
 def test_misuse_is_one_line_before_anything_is_done(here: Path) -> None:
     (here / "a.py").write_text(IDLE)
     ran = run("check", "--fix", "--output-format=json", "--output-format=full")
-    assert ran == Ran(2, "", "fsdplint: json cannot share standard output; write json=FILE\n")
-    message = "fsdplint: --statistics has no github; full, concise, json it has\n"
+    assert ran == Ran(
+        2, "", "fsdplint: json cannot share standard output with another report; use json=FILE\n"
+    )
+    message = "fsdplint: --statistics does not support github; use full, concise, json\n"
     assert run("check", "--fix", "--statistics", "--output-format=github") == Ran(2, "", message)
     assert (here / "a.py").read_text() == IDLE

@@ -98,7 +98,7 @@ def test_preview_rules_are_meant_by_name_or_if_on(
 def test_a_prefix_of_preview_rules_alone_is_refused() -> None:
     with pytest.raises(UnknownRuleError) as caught:
         resolve(["FSD4"], preview=False)
-    assert str(caught.value) == "'FSD4' means only preview rules, and preview is off"
+    assert str(caught.value) == "'FSD4' selects only preview rules, and preview is off"
     assert resolve(["FSD4"], preview=True) == {"all-in-preview"}
 
 

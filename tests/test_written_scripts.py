@@ -160,7 +160,7 @@ def test_a_failure_names_a_line_by_its_cell() -> None:
     Path("nb.ipynb").write_text(notebook("x = 1", "y = 2\ndef"))
     settings = replace(defaults(), select=frozenset())
     (account,) = check(["nb.ipynb"], settings).accounts
-    assert account.reason == "line 2 of cell 2 is not Python: invalid syntax"
+    assert account.reason == "line 2 of cell 2 is not valid Python: invalid syntax"
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,3 @@
-"""fsdplint: finds broken PyTorch FSDP training contracts, with the evidence, and fixes them."""
+"""fsdplint: find mistakes in PyTorch FSDP training code, with the evidence, and fix them."""
 
 __version__ = "0.1.0"

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from fsdplint.engine.project.project import Project, Reader
 
 
-_UNRELATED = "takes no part in sharding"
-_NO_RULE = "has no rule left by per-file-ignores"
+_UNRELATED = "not part of a program that shards"
+_NO_RULE = "per-file-ignores disables all rules for it"
 # Characters up to which every file is parsed. In a larger tree, which takes CPython's parser longer
 # than all the rest, only those that take part in sharding are.
 _MAX_PARSED = 5_000_000
@@ -108,9 +108,9 @@ def _nothing_in(path: Path) -> str:
     """Return why there is no file to check in ``path``."""
     excluded = len(discover([path]).files)
     if not excluded:
-        return "holds no Python file to check"
-    all_ = "the only Python file" if excluded == 1 else f"all {excluded} Python files"
-    return f"{all_} in it {'is' if excluded == 1 else 'are'} excluded by the settings"
+        return "contains no Python file to check"
+    every = "its only Python file" if excluded == 1 else f"all {excluded} Python files in it"
+    return f"the settings exclude {every}"
 
 
 def check_text(
@@ -134,7 +134,7 @@ def check_text(
 
 
 def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
-    """Return what the engine understands of the script at ``path``, as part of its program.
+    """Return the analysis of the script at ``path``, as part of its program.
 
     Returns:
         The inspection, and an outcome without findings that holds the sources of its places.
@@ -258,7 +258,7 @@ def _of_imported(
     enabled = settings.enabled(path) - {UNUSED}
     chosen = [finding for finding in findings if finding.rule in enabled]
     for finding in suppress(source, chosen, enabled, settings.target_torch) if source else ():
-        reason = f"{Path(path).name} was not named to be checked"
+        reason = f"{Path(path).name} is not among the checked paths; add it to apply the fix"
         yield replace(finding, fix=None, fix_declined=reason)
 
 
@@ -276,7 +276,7 @@ def _problem(source: SourceFile, record: Record, parsed: bool) -> InvalidSyntax 
     elif refused is not None:
         line, _ = source.position(refused.offset)
         where = source.line_name(line)
-        reason = f"{where} is Python that the parser does not understand: {refused.message}"
+        reason = f"{where}: the parser does not support this syntax: {refused.message}"
         record.failures.append(SourceError(source.path, reason))
     elif not parsed:
         _note_unparsed(record, source.path)
@@ -285,7 +285,7 @@ def _problem(source: SourceFile, record: Record, parsed: bool) -> InvalidSyntax 
 
 def _note_unparsed(record: Record, path: str) -> None:
     if path in record.irrelevant:
-        record.irrelevant[path] += ", so it was not parsed"
+        record.irrelevant[path] += ", so not parsed"
 
 
 def _programs(wanted: Sequence[str], given: frozenset[str]) -> dict[Path, list[str]]:
@@ -425,7 +425,7 @@ def _accounts(
 
 def _not_python(source: SourceFile, problem: InvalidSyntax) -> str:
     where = source.line_name(source.position(problem.offset)[0])
-    return f"{where} is not Python: {problem.message}"
+    return f"{where} is not valid Python: {problem.message}"
 
 
 def _invalid_syntax(source: SourceFile, problem: InvalidSyntax) -> Finding:

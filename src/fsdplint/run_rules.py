@@ -95,7 +95,7 @@ def _fix(rule: Rule, report: Report, judgement: Judgement) -> Fix | Declined:
     except Exception as error:  # the finding is true all the same
         reason = internal(f"the fix of {rule.name}", error)
         judgement.faults.append(SourceError(report.span.path, reason))
-        return Declined("the fix cannot be made for an internal error")
+        return Declined("an internal error prevents the fix")
 
 
 def _culprits(rule: Rule, program: Program) -> list[str]:
@@ -124,4 +124,5 @@ def internal(where: str, error: Exception) -> str:
     if os.environ.get("FSDPLINT_DEBUG"):
         raise error
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"internal error in {where}, please report it: {what} (FSDPLINT_DEBUG=1 shows where)"
+    hint = "FSDPLINT_DEBUG=1 prints the traceback"
+    return f"internal error in {where}, please report it: {what} ({hint})"

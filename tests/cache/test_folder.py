@@ -118,7 +118,9 @@ def test_a_folder_that_is_not_ours_is_not_used(
     with pytest.raises(SystemExit, match="2"):
         main(["clean"])
     assert sorted(cache.rglob("*")) == before
-    assert runs.told().err == f"fsdplint: {cache} has no tag of fsdplint's\n"
+    assert (
+        runs.told().err == f"fsdplint: {cache}: not removed: it has no CACHEDIR.TAG of fsdplint\n"
+    )
 
 
 @pytest.mark.usefixtures("project")
@@ -289,21 +291,20 @@ def cleaned(runs: Runs) -> tuple[int, str, str]:
 
 @pytest.mark.usefixtures("project")
 def test_clean_removes_it(runs: Runs, cache: Path) -> None:
-    assert cleaned(runs) == (0, "There is no cache.\n", "")
+    assert cleaned(runs) == (0, "No cache found.\n", "")
     runs.made()
     sizes = [path.stat().st_size for suffix in ("run", "ir") for path in cache.glob(f"*.{suffix}")]
     assert cleaned(runs) == (0, f"Removed {cache}: 2 files, {-(-sum(sizes) // 1000)} kB.\n", "")
     assert not cache.exists()
-    assert cleaned(runs) == (0, "There is no cache.\n", "")
+    assert cleaned(runs) == (0, "No cache found.\n", "")
 
 
 @pytest.mark.usefixtures("project")
 def test_clean_leaves_what_is_not_ours(runs: Runs, cache: Path) -> None:
     runs.made()
     write(cache, {"thesis.txt": "…"})
-    message = (
-        f"fsdplint: {cache} holds thesis.txt, which is not fsdplint's; only its own is removed\n"
-    )
+    kept = "it also contains thesis.txt, which fsdplint did not write"
+    message = f"fsdplint: {cache}: not removed: {kept}\n"
     assert cleaned(runs) == (2, "", message)
     assert [path.name for path in cache.iterdir()] == ["thesis.txt"]
 
@@ -316,7 +317,7 @@ def test_a_file_that_ends_as_ours_do_is_left(runs: Runs, cache: Path, name: str)
     os.utime(cache / name, (0, 0))
     assert cleaned(runs)[::2] == (
         2,
-        f"fsdplint: {cache} holds {name}, which is not fsdplint's; only its own is removed\n",
+        f"fsdplint: {cache}: not removed: it also contains {name}, which fsdplint did not write\n",
     )
     assert [path.name for path in cache.iterdir()] == [name]
 
@@ -330,7 +331,7 @@ def test_a_folder_that_a_link_leads_to_is_emptied_and_both_stay(runs: Runs, cach
     assert runs.known() == made
     ran = cleaned(runs)
     assert (ran[0], ran[2]) == (0, "")
-    assert ran[1].startswith(f"Emptied {elsewhere}, which {cache} leads to: 2 files, ")
+    assert ran[1].startswith(f"Emptied {elsewhere}, the target of {cache}: 2 files, ")
     assert (cache.is_symlink(), list(elsewhere.iterdir())) == (True, [])
     assert runs.made() == made
     assert runs.known() == made
@@ -352,5 +353,9 @@ def test_a_linked_folder_of_others_is_left(runs: Runs, cache: Path) -> None:
     elsewhere = cache.with_name("elsewhere")
     write(elsewhere, {f"{'0' * 16}.run": "…"})
     cache.symlink_to(elsewhere)
-    assert cleaned(runs) == (2, "", f"fsdplint: {cache} has no tag of fsdplint's\n")
+    assert cleaned(runs) == (
+        2,
+        "",
+        f"fsdplint: {cache}: not removed: it has no CACHEDIR.TAG of fsdplint\n",
+    )
     assert len(list(elsewhere.iterdir())) == 1

@@ -57,7 +57,7 @@ def test_an_early_stop_is_known_too(
         made = runs.made("train.py", *strict)
         assert made.code == code
         assert made.err == (
-            "fsdplint: analysis of `train.py` stopped early (a path is too long): "
+            "fsdplint: analysis of `train.py` stopped early (one path exceeds the step limit): "
             "findings may be missing\n"
         )
         assert runs.known("train.py", *strict) == made
@@ -90,7 +90,7 @@ def test_a_baseline_is_looked_at_again(project: Path, runs: Runs) -> None:
     (project / "known.json").write_text(f'{{"version": 1, "findings": [{gone}]}}\n')
     assert runs.known(*arguments) == UNKNOWN
     made = runs.made(*arguments)
-    assert made.err.startswith("fsdplint: known.json: 1 of its findings is gone")
+    assert made.err.startswith("fsdplint: known.json: 1 finding no longer exists")
     assert runs.known(*arguments) == made
 
 

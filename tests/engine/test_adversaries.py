@@ -40,16 +40,22 @@ def about(shape: str, length: int) -> int:
 
 CUT = {
     "call_chain": {"calls nested more than 60 deep"},
-    "classes": {"a path is too long"},
-    "comprehension_nest": {"a path is too long"},
-    "conditional_expressions": {"a path is too long", "its paths are too long together"},
-    "doubling_calls": {"a path is too long", "calls nested more than 60 deep"},
-    "guarded_shards": {"a path is too long", "its paths are too long together"},
-    "many_parameters": {"a path is too long"},
+    "classes": {"one path exceeds the step limit"},
+    "comprehension_nest": {"one path exceeds the step limit"},
+    "conditional_expressions": {
+        "one path exceeds the step limit",
+        "its paths together exceed the analysis budget",
+    },
+    "doubling_calls": {"one path exceeds the step limit", "calls nested more than 60 deep"},
+    "guarded_shards": {
+        "one path exceeds the step limit",
+        "its paths together exceed the analysis budget",
+    },
+    "many_parameters": {"one path exceeds the step limit"},
     "mutual_recursion": {"calls nested more than 60 deep"},
-    "shards_in_a_row": {"a path is too long"},
-    "tries": {"its paths are too long together"},
-    "unrolled_loops": {"a path is too long"},
+    "shards_in_a_row": {"one path exceeds the step limit"},
+    "tries": {"its paths together exceed the analysis budget"},
+    "unrolled_loops": {"one path exceeds the step limit"},
 }
 """By shape, the budgets that end it; the others are followed to their ends."""
 

@@ -57,7 +57,7 @@ def test_paths_that_bring_nothing_new_end_an_entry(
     followed.clear()
     limit(monkeypatch, stale_steps=500, rest_steps=0)
     found = script(tmp_path, text)
-    assert stopped(found) == {"<module>": "many paths in a row without a new event"}
+    assert stopped(found) == {"<module>": "many paths in a row reached no new event"}
     assert len(followed) < 7
 
 
@@ -213,7 +213,7 @@ def large():
 def trained(model):
     registry("x").function(model).state_dict()
 """
-QUIET = "what it calls was seen to do nothing to a model"
+QUIET = "the functions it calls do nothing to a model"
 
 
 def test_what_only_calls_what_does_nothing_is_left_out(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_programs_that_are_too_long_make_the_next_ones_shorter(
     found = script(tmp_path, SLOW + LONG)
     shortened = [121, 81, 61, 61, 61, 61, 61]
     assert steps(followed) == [241, *shortened, *[241 for _ in shortened]], "the rest at the end"
-    assert stopped(found) == {f"f{i}": "a path is too long" for i in range(8)}
+    assert stopped(found) == {f"f{i}": "one path exceeds the step limit" for i in range(8)}
 
 
 def test_a_path_that_was_too_long_is_followed_to_its_end_when_every_entry_had_its_turn(
@@ -317,7 +317,7 @@ def test_a_function_that_no_path_found_an_end_of_ends_the_next_ones(
     limit(monkeypatch, path_steps=240, cut_path_steps=60)
     found = script(tmp_path, SLOW + LONG + "def quick(m):\n    slow.m = fully_shard\n")
     assert steps(followed)[:4] == [241, 121, 81, 10]
-    assert stopped(found) == {f"f{i}": "a path is too long" for i in range(8)}
+    assert stopped(found) == {f"f{i}": "one path exceeds the step limit" for i in range(8)}
 
 
 def test_a_function_that_was_cut_early_in_may_have_an_end(
@@ -370,7 +370,7 @@ def test_after_many_programs_that_do_not_shard_those_that_name_sharding_come_fir
     names = [f"def f{i}(m):\n    slow(m)\n    keep{i}(m)\n" for i in range(5)]
     last = "def last(m):\n    fully_shard(m)\n"  # it names what shards itself
     found = script(tmp_path, SLOW + keeps + "".join(names) + last)
-    inert = "what it calls was seen to do nothing to a model"
+    inert = "the functions it calls do nothing to a model"
     assert left(found) == dict.fromkeys(("f2", "f3", "f4"), inert), "they came behind the others"
     assert stopped(found) == {}
     assert [trace.entry for trace in found.traces] == ["last"]
@@ -387,7 +387,7 @@ def test_many_programs_of_a_file_that_do_not_shard_put_off_the_others(
     assert order == ["<module>", "f0", "f1", "f2", "f3", "f4"]
     first = sum(state.steps for state in followed[:3])
     limit(monkeypatch, unsharded_file_steps=500, steps=first)
-    reason = "none of the code before it in its file shards"
+    reason = "the code analyzed before it in its file does not shard"
     assert stopped(script(tmp_path, text)) == dict.fromkeys(("f3", "f4"), reason)
 
 
@@ -416,7 +416,7 @@ def test_a_test_that_mocks_sharding_is_told(tmp_path: Path) -> None:
     }
     found = program(tmp_path, files)
     assert [Path(trace.path).name for trace in found.traces] == ["train.py"]
-    assert "a test puts something in the place of the sharding function" in left(found).values()
+    assert "a test replaces the sharding function" in left(found).values()
 
 
 def test_scripts_that_train_come_before_those_that_do_not(tmp_path: Path) -> None:

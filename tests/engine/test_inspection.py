@@ -78,13 +78,13 @@ train.py: top level
     train.py:19  Net: Net()
     train.py:21    .blocks[]  FSDP2  mesh=…, mp_policy=MixedPrecisionPolicy(…)
     train.py:22    itself     FSDP2  reshard_after_forward=False, mesh=…, mp_policy=MixedPrecisionP…
-                   .tail      blocks that no call shards
+                   .tail      repeated blocks, not sharded
   meshes and policies
     train.py:14  mesh: init_device_mesh("cuda", (8,))
     train.py:15  mp_policy: MixedPrecisionPolicy(param_dtype=torch.bfloat16)
   optimizers
-    train.py:23  AdamW of Net's parameters, taken after sharding
-  order
+    train.py:23  AdamW with Net's parameters, taken after sharding
+  execution order
     train.py:14  mesh: init_device_mesh("cuda", (8,))
     train.py:20  for block in model.blocks
     train.py:21    shard: fully_shard(block, **kwargs)
@@ -114,8 +114,8 @@ train.py: top level
   meshes and policies
     parallel.py:8   mp_policy: MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.…
   optimizers
-    train.py:13     AdamW of Transformer's parameters, taken before sharding
-  order
+    train.py:13     AdamW with Transformer's parameters, taken before sharding
+  execution order
     train.py:26     main()
     train.py:13       optimizer: torch.optim.AdamW(model.parameters(), lr=3e-4)
     train.py:14       apply_fsdp(model)
@@ -123,7 +123,7 @@ train.py: top level
     parallel.py:12        shard: fully_shard(layer, **kwargs)
     parallel.py:13      shard: fully_shard(model, **kwargs)
     train.py:15       for step, tokens in enumerate(torch.load("tokens.pt"))
-    train.py:16         [goes around the hooks] forward: model.forward(tokens)
+    train.py:16         [bypasses the hooks] forward: model.forward(tokens)
     train.py:17         backward: loss.backward()
     train.py:18         step: optimizer.step()
     train.py:19         zero_grad: optimizer.zero_grad()
@@ -131,7 +131,7 @@ train.py: top level
     train.py:21           save_checkpoint(model, f"step{step}.pt")
     utils.py:7              [only some ranks] if dist.get_rank() == 0
     utils.py:8                state: model.state_dict()
-    utils.py:8                [each rank's own slice of the state] write: torch.save({"model": mode…
+    utils.py:8                [only this rank's shard of the state] write: torch.save({"model": mod…
 """
     assert text("train.py") == expected
 
@@ -143,7 +143,7 @@ def test_a_helper_is_shown_from_where_it_is_reached(here: Path) -> None:
     (here / "utils.py").write_text("x = 1\n")
     (entry,) = inspect("train.py")[0].entries
     assert inspect("helper.py")[0].entries == (entry,)
-    assert text("utils.py") == "no sharding call is reached from utils.py\n"
+    assert text("utils.py") == "no sharding call is reachable from utils.py\n"
 
 
 def test_a_helper_is_shown_with_the_models_of_its_callers(here: Path) -> None:
@@ -193,18 +193,18 @@ def test_a_helper_in_which_nothing_starts(here: Path) -> None:
         "import torch\n\ndef save(model):\n    torch.save(model.state_dict(), 'x')\n"
     )
     expected = """\
-nothing starts in utils.py; it is reached from
+no program starts in utils.py; it is reached from:
 
 train.py: top level
   models
-                model: made by code that is not understood
+                model: created by code that was not analyzed
     train.py:3    itself  FSDP2
-  no optimizer is built
-  order
+  no optimizer found
+  execution order
     train.py:3  shard: fully_shard(model)
     train.py:4  save(model)
     utils.py:4    state: model.state_dict()
-    utils.py:4    [each rank's own slice of the state] write: torch.save(model.state_dict(), 'x')
+    utils.py:4    [only this rank's shard of the state] write: torch.save(model.state_dict(), 'x')
 """
     assert text("utils.py") == expected
 
@@ -367,12 +367,13 @@ def test_what_is_not_resolved(here: Path) -> None:
         "elsewhere.wrap.both(model, o)\n"
         "elsewhere.neither(json)\n"
     )
-    unresolved = text("train.py").partition("not resolved\n")[2]
+    unresolved = text("train.py").partition("unresolved\n")[2]
     assert re.sub("(?<=not parse: ).*", "…", unresolved) == (  # the parser's own words
         "    broken.py:1  does not parse: …\n"
-        "    train.py:1   import of `elsewhere` leads to no file\n"
-        "    train.py:3   import of `.lost` leads to no file\n"
-        "    train.py:10  given the model and the optimizer: elsewhere.wrap.both(model, o)\n"
+        "    train.py:1   import of `elsewhere` cannot be resolved\n"
+        "    train.py:3   import of `.lost` cannot be resolved\n"
+        "    train.py:10  unknown code gets the model and the optimizer: "
+        "elsewhere.wrap.both(model, o)\n"
     )
 
 
@@ -475,7 +476,7 @@ def test_a_helper_with_an_entry_of_its_own_is_shown_with_its_callers(here: Path)
     headings = [line for line in drawn.splitlines() if line and not line.startswith(" ")]
     assert headings == [
         "helper.py: main()",
-        "helper.py is also reached from",
+        "helper.py is also reached from:",
         "train.py: top level",
     ]
 

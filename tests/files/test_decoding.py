@@ -32,7 +32,7 @@ def test_bytes_survive_the_round_trip(data: bytes, text: str | None) -> None:
     ("data", "reason"),
     [
         (b"x = 1\r\ny = '\xff'\n", "line 2 is not utf-8 (byte 0xff): invalid start byte"),
-        (b"x\0y", "contains a NUL byte, so it is not Python source"),
+        (b"x\0y", "not Python source: it contains a NUL byte"),
         (b"# coding: nonsense\n", "unknown encoding: nonsense"),
         (b"\xef\xbb\xbf# coding: latin-1\n", "encoding problem: utf-8"),
         (b"# coding: rot13\n", None),

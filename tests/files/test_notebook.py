@@ -107,7 +107,7 @@ def test_a_notebook_in_another_language_has_no_python() -> None:
     ],
 )
 def test_what_is_no_notebook_is_a_source_error(data: bytes) -> None:
-    with pytest.raises(SourceError, match="is not a Jupyter notebook"):
+    with pytest.raises(SourceError, match="not a Jupyter notebook"):
         read(data)
 
 

@@ -48,7 +48,7 @@ def test_a_file_that_has_changed_is_left_alone(tmp_path: Path) -> None:
     file.write_text("x\n")
     source = load(file)
     file.write_text("z\n")
-    with pytest.raises(SourceError, match="has changed since it was read; not written"):
+    with pytest.raises(SourceError, match="not written: the file changed after it was read"):
         write((source, source.edited("y\n")))
     assert file.read_text() == "z\n"
 
@@ -93,7 +93,7 @@ def test_a_change_that_cannot_be_taken_back_is_said(
         (tmp_path / name).write_text("x\n")
     sources = [load(tmp_path / name) for name in "ab"]
     monkeypatch.setattr(os, "replace", edited_meanwhile)
-    reason = "a: was changed, other files could not be, and it has changed since it was read"
+    reason = "a: changed, but other files were not; restoring it failed"
     with pytest.raises(SourceError, match=reason):
         write(*((source, source.edited("y\n")) for source in sources))
     assert [(tmp_path / name).read_text() for name in "ab"] == ["z\n"] * 2
@@ -179,7 +179,7 @@ def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
     file.write_text("x\n")
     file.chmod(0o444)
     source = load(file)
-    with pytest.raises(SourceError, match="is read-only; not written"):
+    with pytest.raises(SourceError, match="not written: the file is read-only"):
         write((source, source.edited("y\n")))
     assert file.read_text() == "x\n"
 
@@ -191,7 +191,7 @@ def test_a_change_at_the_last_moment_is_kept(
     file.write_text("x\n")
     source = load(file)
     monkeypatch.setattr(os, "fsync", lambda _: file.write_text("z\n"))
-    with pytest.raises(SourceError, match="has changed since it was read; not written"):
+    with pytest.raises(SourceError, match="not written: the file changed after it was read"):
         write((source, source.edited("y\n")))
     assert file.read_text() == "z\n"
     assert names(tmp_path) == ["a.py"]

@@ -81,19 +81,19 @@ def test_a_fix_that_breaks_the_syntax_is_taken_back_and_others_are_not() -> None
     assert rules(fixed) == (
         ["evil"],
         ["bad", "late"],
-        [("evil", "the result is not valid Python")],
+        [("evil", "the fixed code is not valid Python")],
     )
     assert fixed.converged
 
 
 def test_what_only_the_compiler_rejects_is_no_valid_python() -> None:
     fixed = fix_files({PATH: "bad\n"}, replacing({"bad": "return"}))
-    assert rules(fixed)[2] == [("bad", "the result is not valid Python")]
+    assert rules(fixed)[2] == [("bad", "the fixed code is not valid Python")]
 
 
 def test_a_fix_that_changes_the_code_beside_it_is_taken_back() -> None:
     fixed = fix_files({PATH: "bad  ; y\n"}, replacing({"bad": "good #"}))
-    reason = "the result changes code that the fix is not for"
+    reason = "it would change other code, too"
     assert (fixed.texts, rules(fixed)) == ({}, (["bad"], [], [("bad", reason)]))
 
 
@@ -140,7 +140,7 @@ def test_a_fix_that_brings_a_finding_in_the_place_of_another_is_taken_back() -> 
         return [finding(PATH, 0, 3, "good", Safety.SAFE, "x"), other]
 
     fixed = fix_files({PATH: "bad\na\nb\n"}, lint)
-    reason = f"`x` is then reported elsewhere in {PATH}"
+    reason = f"it causes a finding of `x` elsewhere in {PATH}"
     assert (fixed.texts, rules(fixed)[2]) == ({}, [("x", reason)])
 
 
@@ -149,7 +149,7 @@ def test_a_fix_of_another_file_is_taken_back() -> None:
         return [finding("/other.py", 0, 1, "x", Safety.SAFE, "bad")]
 
     fixed = fix_files({PATH: "bad\n"}, lint)
-    reason = "the fix changes a file that is not among those to be fixed"
+    reason = "it would edit a file that is not being fixed"
     assert rules(fixed)[2] == [("bad", reason)]
 
 
@@ -160,7 +160,7 @@ def test_a_fix_whose_edits_overlap_is_taken_back() -> None:
         return [Finding("bad", "FSD999", Severity.ERROR, "m", Span(PATH, 0, 3), fix=fix)]
 
     (discarded,) = fix_files({PATH: "bad\n"}, lint).discarded
-    assert discarded.reason.startswith("the fix contradicts itself: ")
+    assert discarded.reason.startswith("its edits conflict: ")
 
 
 def test_a_fix_found_faulty_is_tried_once_more_with_the_others_applied() -> None:

@@ -182,11 +182,11 @@ def test_safe_and_unsafe_fixes_are_counted_apart() -> None:
 
 def test_files_that_were_not_checked_are_counted() -> None:
     unread = (SourceError("/work/x.py", "gone"), SourceError("/work/x.py", "twice"))
-    missing = SourceError("/work/gone", "does not exist")
+    missing = SourceError("/work/gone", "no such file or folder")
     accounts = (
-        Account("/work/pipe.py", State.SKIPPED, "is a named pipe"),
+        Account("/work/pipe.py", State.SKIPPED, "a named pipe, not a regular file"),
         Account("/work/x.py", State.FAILED, "twice"),
-        Account("/work/y.py", State.IRRELEVANT, "takes no part in sharding"),
+        Account("/work/y.py", State.IRRELEVANT, "not part of a program that shards"),
         Account("/work/z.py", State.CHECKED),
     )
     clean = Outcome((), {}, (*unread, missing), "/work", accounts=accounts)

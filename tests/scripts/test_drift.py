@@ -29,13 +29,13 @@ def test_a_new_name_is_told() -> None:
 
 
 def test_an_entry_of_no_use_is_told() -> None:
-    said = "scripts/drift.toml: no name is `torch.distributed.gone`"
+    said = "scripts/drift.toml: `torch.distributed.gone` matches no name"
     assert list(unaccounted([RELEASES], frozenset(), {"torch.distributed.gone": "no"})) == [said]
 
 
 def test_a_new_release_is_told() -> None:
     assert list(late([RELEASES], Version("2.6.0"))) == []
-    said = "torch 2.7.0 is out, and the table ends with 2.6.0: run --update"
+    said = "torch 2.7.0 is released, but the table ends with 2.6.0; run with --update"
     assert list(late([RELEASES], Version("2.7.0"))) == [said]
 
 

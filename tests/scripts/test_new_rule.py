@@ -58,12 +58,12 @@ def test_a_new_rule_has_a_page_and_a_module_and_is_listed(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
-        ("Some-Fault", "FSD399", "'Some-Fault' is not kebab-case of two words or more"),
-        ("fault", "FSD399", "'fault' is not kebab-case of two words or more"),
+        ("Some-Fault", "FSD399", "'Some-Fault' is not kebab-case with two or more words"),
+        ("fault", "FSD399", "'fault' is not kebab-case with two or more words"),
         ("some-fault", "FSD39", "'FSD39' is not FSD and three digits"),
-        ("some-fault", "FSD302", "FSD302 is taken"),
-        ("direct-forward", "FSD399", "there is a rule 'direct-forward'"),
-        ("some-fault", "FSD999", "no topic has the codes FSD9xx; scripts/rules.py names them"),
+        ("some-fault", "FSD302", "FSD302 is already taken"),
+        ("direct-forward", "FSD399", "rule 'direct-forward' already exists"),
+        ("some-fault", "FSD999", "no topic uses the codes FSD9xx; see TOPICS in scripts/rules.py"),
     ],
 )
 def test_what_is_no_new_rule_writes_nothing(copy: Path, name: str, code: str, message: str) -> None:
@@ -76,4 +76,4 @@ def test_what_is_no_new_rule_writes_nothing(copy: Path, name: str, code: str, me
 
 def test_the_command_explains_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert new_rule.main(["direct-forward", "FSD399"]) == 2
-    assert capsys.readouterr().err == "new_rule: there is a rule 'direct-forward'\n"
+    assert capsys.readouterr().err == "new_rule: rule 'direct-forward' already exists\n"

@@ -65,7 +65,7 @@ def test_what_was_proved_together_is_written_together(
     assert err.splitlines()[2:] == [
         "No clause is about unused-suppression: the runs show only that the script still takes its "
         "first 3 steps and violates no clause.",
-        "fsdplint: other.py: is read-only; not written",
+        "fsdplint: other.py: not written: the file is read-only",
         f"fsdplint: {SCRIPT}: is not written without other.py: they were tried together",
     ]
     assert (script.read_bytes(), other.read_bytes()) == before
@@ -170,7 +170,7 @@ def test_it_needs_fixes_and_a_script(
     assert check(capsys, *arguments) == (
         2,
         "",
-        "fsdplint: --verify needs --fix and a script as the first path\n",
+        "fsdplint: --verify requires --fix, and a script as the first path\n",
     )
 
 

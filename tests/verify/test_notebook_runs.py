@@ -141,4 +141,4 @@ def test_what_a_kernel_gives_a_cell(verifier: Verifier, tmp_path: Path) -> None:
 def test_no_notebook_at_all(verifier: Verifier, tmp_path: Path) -> None:
     file = tmp_path / "train.ipynb"
     file.write_text("[", "utf-8")
-    assert "is not a Jupyter notebook" in verifier(file).failure
+    assert "not a Jupyter notebook" in verifier(file).failure

@@ -71,7 +71,7 @@ def test_clean_removes_it_too(temporary: Path) -> None:
     killed()
     ran = spawn("clean")
     assert ran.code == 0
-    assert ran.out.endswith("Removed what 1 killed run of verify left behind.\n")
+    assert ran.out.endswith("Removed the leftovers of 1 killed run of verify.\n")
     assert list(temporary.iterdir()) == []
     assert "verify" not in spawn("clean").out
 

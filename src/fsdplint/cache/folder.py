@@ -27,7 +27,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class NotOursError(Exception):
-    """A folder that something else than fsdplint keeps files in; the message is one line."""
+    """A folder with files that fsdplint did not write; the message is one line."""
 
 
 def place() -> str:
@@ -91,7 +91,7 @@ def clean(folder: str) -> tuple[int, int] | None:
     if not os.path.lexists(folder):
         return None
     if not _is_tagged(folder):
-        raise NotOursError("has no tag of fsdplint's")
+        raise NotOursError("not removed: it has no CACHEDIR.TAG of fsdplint")
     entries = list(_entries(folder))
     for path, _ in entries:
         os.unlink(path)
@@ -100,7 +100,9 @@ def clean(folder: str) -> tuple[int, int] | None:
             os.unlink(path)
     left = os.listdir(folder)
     if left:
-        raise NotOursError(f"holds {min(left)}, which is not fsdplint's; only its own is removed")
+        raise NotOursError(
+            f"not removed: it also contains {min(left)}, which fsdplint did not write"
+        )
     if not os.path.islink(folder):
         os.rmdir(folder)
     return len(entries), sum(status.st_size for _, status in entries)

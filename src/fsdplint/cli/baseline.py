@@ -1,4 +1,4 @@
-"""`fsdplint baseline`: its commands and what they say."""
+"""`fsdplint baseline`: its commands and their messages."""
 
 from __future__ import annotations
 
@@ -32,27 +32,35 @@ Paths = tuple[str, ...]
 
 
 def gone_line(whole: Outcome, baseline: Baseline, scope: Scope) -> str:
-    """Return one line: how much of ``baseline`` is no longer in ``whole``; "" if all of it is."""
+    """Return one line: how many findings of ``baseline`` no longer exist; "" if none."""
     count = len(gone(whole, baseline, scope))
     if not count:
         return ""
-    what = "1 of its findings is" if count == 1 else f"{count} of its findings are"
-    return f"{_shown(baseline)}: {what} gone; `fsdplint baseline prune` takes them out"
+    what = "1 finding no longer exists" if count == 1 else f"{count} findings no longer exist"
+    return f"{_shown(baseline)}: {what}; run `fsdplint baseline prune` to remove"
 
 
 @click.group("baseline")
 def baseline() -> None:
-    """Adopt fsdplint where there are findings: keep them in a file, and report only new ones.
+    """Record existing findings so that only new ones are reported.
 
-    `check` leaves out what is in the file that --baseline or the settings name.
+    `check` omits the findings of the baseline that --baseline or the settings name.
     """
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorate in (
-        click.option("--isolated", is_flag=True, help="Use no settings file."),
-        click.option("--config", type=click.Path(), help="Settings to use."),
-        click.option("--file", type=click.Path(), help=f"Default: the settings', or {NAME}."),
+        click.option("--isolated", is_flag=True, help="Ignore all settings files."),
+        click.option(
+            "--config",
+            type=click.Path(),
+            help="Use this settings file instead of the nearest pyproject.toml or fsdplint.toml.",
+        ),
+        click.option(
+            "--file",
+            type=click.Path(),
+            help=f"Baseline file. The default is the one that the settings name, or {NAME}.",
+        ),
         click.argument("paths", nargs=-1, type=click.Path()),
     ):
         command = decorate(command)
@@ -61,11 +69,11 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @baseline.command()
 @_options
-@click.option("--add", is_flag=True, help="Keep what is gone, too.")
+@click.option("--add", is_flag=True, help="Keep entries whose findings no longer exist.")
 def write(paths: Paths, file: str | None, config: str | None, isolated: bool, add: bool) -> None:
-    """Put all findings in PATHS, by default the current folder, into the baseline.
+    """Record all findings in PATHS (default: the current folder).
 
-    It keeps what it has on other paths and of rules that are not selected.
+    Entries for other paths and for rules that are not selected stay.
     """
     paths = paths or (".",)
     settings = settings_for(paths, config, isolated)
@@ -78,16 +86,19 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
     for finding in outcome.findings:
         if finding.rule in NEVER_SUPPRESSED:
             where = shown(outcome, finding.span.path)
-            click.echo(f"fsdplint: {where}: {finding.rule} is in no baseline", err=True)
+            click.echo(f"fsdplint: {where}: {finding.rule} cannot be added to a baseline", err=True)
     if settings.baseline is None or absolute(target) != absolute(settings.baseline):
         name = printable(target)
-        click.echo(f'Check with --baseline {name}, or the setting: baseline = "{name}"')
+        click.echo(f'To use it, pass --baseline {name} or set baseline = "{name}".')
 
 
 @baseline.command()
 @_options
 def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) -> None:
-    """Take out of the baseline what is not found any more in PATHS, by default here."""
+    """Remove entries whose findings no longer exist.
+
+    Entries for files outside PATHS (default: the current folder) stay.
+    """
     paths = paths or (".",)
     settings = settings_for(paths, config, isolated)
     old = load(_target(file, settings, paths, config))
@@ -99,30 +110,32 @@ def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) ->
 
 
 def _target(file: str | None, settings: Settings, paths: Paths, config: str | None) -> str:
-    """Return the file to write; settings that were found may only name one in their project."""
+    """Return the file to write; settings found on disk may only name one in their project."""
     if not (file or config) and (named := settings.baseline):
         homes = (home(Path(absolute(path))) for path in paths)
         if not any(Path(named).is_relative_to(folder) for folder in homes):
-            raise BaselineError(f"{named}: is named outside of the project; give it with --file")
+            raise BaselineError(
+                f"{named}: not written: it is outside the project; pass it with --file"
+            )
     return _from_here(file or settings.baseline or NAME)
 
 
 def _checked(paths: Paths, settings: Settings, file: str) -> Outcome:
-    """Return the outcome of checking ``paths``, without failures."""
+    """Return the outcome of checking ``paths``; fail if anything could not be checked."""
     with progress("fsdplint: checking…"):
         outcome = check(paths, settings)
     for failure in outcome.failures:
         click.echo(f"fsdplint: {failure_line(outcome, failure)}", err=True)
     if outcome.failures:
         file = printable(_from_here(file))
-        raise click.ClickException(f"{file}: not written, since not all could be checked")
+        raise click.ClickException(f"{file}: not written, because not everything could be checked")
     return outcome
 
 
 def _print_change(old: Baseline, new: Baseline) -> None:
     before, after = ({(k.equal, k.occurrence) for k in each.known} for each in (old, new))
     count = f"{len(after)} finding{'s'[: len(after) != 1]}"
-    changed = f"{len(after - before)} added, {len(before - after)} taken out"
+    changed = f"{len(after - before)} added, {len(before - after)} removed"
     click.echo(f"{_shown(new)}: {count} ({changed}).")
 
 

@@ -1,4 +1,4 @@
-"""What `check` does with changed files: it shows, proves and writes them."""
+"""Show, prove and write the changed files of `check`."""
 
 from __future__ import annotations
 
@@ -90,13 +90,12 @@ def _print_changes(
         _print_source(piped, changes)
     silenced = len(before.findings) - len(changes.outcome.findings)
     fixing = options.add_ignore is None
-    verb, count = ("fix", len(changes.fixed)) if fixing else ("silence", silenced)
+    verb, count = ("fix", len(changes.fixed)) if fixing else ("suppress", silenced)
     if changes.fixed:
         findings = f"{count} finding{'s'[: count != 1]}"
-        done = f"{verb}{'d' if verb.endswith('e') else 'ed'}".capitalize()
-        # What follows is a report on files that nobody has yet.
-        would = f"Would {verb} {findings}; then:"
-        click.echo(would if options.diff else f"{done} {findings}.", err=True)
+        # The report that follows is on files that nobody has yet.
+        would = f"Would {verb} {findings}. After that:"
+        click.echo(would if options.diff else f"{verb.capitalize()}ed {findings}.", err=True)
 
 
 def _print_unfixed(outcome: Outcome) -> None:
@@ -104,7 +103,7 @@ def _print_unfixed(outcome: Outcome) -> None:
     for finding in outcome.findings:
         if finding.fix is None:
             where = located(outcome, finding.span)
-            reason = finding.fix_declined or "it has no fix"
+            reason = finding.fix_declined or "there is no fix"
             click.echo(
                 f"fsdplint: {where}: {finding.rule} is not fixed: {printable(reason)}", err=True
             )
@@ -145,7 +144,8 @@ def _unwritten(error: SourceError, files: Files) -> Iterator[SourceError]:
     yield error
     for before, _ in files:
         if before.path != error.path:
-            reason = f"is not written without {Path(error.path).name}: they were tried together"
+            name = Path(error.path).name
+            reason = f"not written, because {name} could not be written along with it"
             yield SourceError(before.path, reason)
 
 

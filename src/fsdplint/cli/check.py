@@ -82,9 +82,10 @@ class Plan:
 @check_options
 @click.pass_obj
 def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) -> int:
-    """Check files and folders, `-` for standard input; the current folder by default.
+    """Check files and folders (default: the current folder).
 
-    Folders are searched for .py, .pyi and .ipynb files that git does not ignore.
+    In folders, check the .py, .pyi, and .ipynb files that git does not ignore. The path `-` means
+    standard input.
     """
     options = Options(**given)
     options.expect_consistent(paths)
@@ -143,7 +144,9 @@ def _reports(options: Options, paths: tuple[str, ...]) -> tuple[Output, ...]:
     reports = outputs(options.formats, options.output_file, shared.output_format)
     other = {report.format_ for report in reports} - STATISTICS.keys()
     if options.statistics and other:
-        raise click.UsageError(f"--statistics has no {min(other)}; {', '.join(STATISTICS)} it has")
+        raise click.UsageError(
+            f"--statistics does not support {min(other)}; use {', '.join(STATISTICS)}"
+        )
     return reports
 
 
@@ -153,10 +156,10 @@ def _inputs(
     """Return the paths to check, and standard input under the name that it is given."""
     if _STDIN not in paths:
         if stdin_filename is not None:
-            raise click.UsageError("--stdin-filename needs the path -")
+            raise click.UsageError("--stdin-filename requires the path `-`, standard input")
         return paths or (".",), {}
     if len(paths) > 1:
-        raise click.UsageError("- is read alone, without other paths")
+        raise click.UsageError("the path `-`, standard input, cannot be combined with other paths")
     name = stdin_filename or "<stdin>"
     data = sys.stdin.buffer.read(disk.MOST + 1)
     if len(data) > disk.MOST:
@@ -177,7 +180,10 @@ def _narrowed(group: Group, options: Options) -> Group:
 
 def _excluding(outcome: Outcome, group: Group) -> Outcome:
     """Return ``outcome`` with an account of each path that was given and excluded."""
-    left = [Account(absolute(path), State.SKIPPED, "is excluded") for path in group.excluded]
+    left = [
+        Account(absolute(path), State.SKIPPED, "excluded by the settings")
+        for path in group.excluded
+    ]
     return replace(outcome, accounts=united([*outcome.accounts, *left]))
 
 

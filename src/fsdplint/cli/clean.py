@@ -1,4 +1,4 @@
-"""`fsdplint clean`: the cache is removed, and what killed runs of verify have left."""
+"""`fsdplint clean`: remove the cache, and what killed runs of verify left behind."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ from fsdplint.process.terminal import printable
 
 @click.command()
 def clean() -> int:
-    """Remove the cache: the folder of $FSDPLINT_CACHE_DIR, else the one in the user's caches.
+    """Remove the cache.
 
-    Only files that fsdplint wrote are removed. A folder that a symbolic link leads to is emptied.
+    The cache folder is $FSDPLINT_CACHE_DIR or, if that is not set, fsdplint in your user cache. It
+    holds reports and parsed files, which make repeated checks fast. Only files that fsdplint wrote
+    are removed. If the folder is a symbolic link, its target is emptied.
 
-    It holds the reports of runs, by which a run that would end the same is told at once, and what
-    files were parsed to, by which a run after a change parses what changed.
-
-    It also removes the scratch copies that killed runs of verify left in the temporary folder.
+    Also remove the scratch copies that killed runs of verify left in the temporary folder.
     """
     place = folder.place()
     shown = printable(place)
     try:
         removed = folder.clean(place) if place else None
     except folder.NotOursError as error:
-        raise click.ClickException(f"{shown} {error}") from error
+        raise click.ClickException(f"{shown}: {error}") from error
     if removed is None:
-        click.echo("There is no cache.")
+        click.echo("No cache found.")
     else:
         count, size = removed
         files = f"{count} file{'s'[: count != 1]}"
         done = f"Removed {shown}"
         if Path(place).is_symlink():
-            done = f"Emptied {printable(os.path.realpath(place))}, which {shown} leads to"
+            done = f"Emptied {printable(os.path.realpath(place))}, the target of {shown}"
         click.echo(f"{done}: {files}, {-(-size // 1000)} kB.")
     _remove_leftovers()
     return CLEAN
@@ -49,4 +48,4 @@ def _remove_leftovers() -> None:
 
         if count := remove_leftovers():
             runs = f"{count} killed run{'s'[: count != 1]}"
-            click.echo(f"Removed what {runs} of verify left behind.")
+            click.echo(f"Removed the leftovers of {runs} of verify.")

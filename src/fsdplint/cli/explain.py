@@ -1,4 +1,4 @@
-"""`fsdplint explain` and `fsdplint rules`: what the rules are."""
+"""`fsdplint explain` and `fsdplint rules`: the rules, and the errors that they explain."""
 
 from __future__ import annotations
 
@@ -35,20 +35,27 @@ _MAX_LOG = 20_000_000  # bytes
 @click.option(
     "--error",
     metavar="FILE",
-    help="Explain this log (- for standard input), or the hang in these flight recorder dumps.",
+    help="Explain this log (- for standard input), flight recorder dump, or folder of dumps.",
 )
-@click.option("--output-format", type=click.Choice(("text", "json")), default="text")
+@click.option(
+    "--output-format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Output format.",
+)
 def explain(words: tuple[str, ...], error: str | None, output_format: str) -> int:
-    """Print the page of RULE, a name or a code.
+    """Print the page of RULE (name or code).
 
-    With --error, name the rules that a traceback, a log or a report of a hang belongs to, and what
-    they find in PATHS, or else the lines of these that the error names. Of a flight recorder dump,
-    or a folder of them, also show where the ranks diverge. Exits with 1 if the error is not known.
+    With --error, name the rules and causes behind a traceback, a log, or a hang, and show what
+    these rules find in PATHS. If they find nothing there, show the lines in PATHS that the error
+    names. For flight recorder dumps, also show where the ranks diverge. Exit with 1 if the error
+    is unknown.
     """
     if error is not None:
         return _diagnosed(error, words, output_format)
     if len(words) != 1:
-        raise click.UsageError("explain takes one rule, or --error")
+        raise click.UsageError("explain requires one RULE, or --error FILE")
     rule = next(rule for rule in RULES if rule.name == find(words[0]))
     text = page(rule.name)
     if output_format == "json":
@@ -113,7 +120,7 @@ def _log(file: str) -> bytes:
     with nullcontext(sys.stdin.buffer) if file == _STDIN else Path(file).open("rb") as stream:
         data = stream.read(_MAX_LOG + 1)
     if len(data) > _MAX_LOG:
-        raise click.ClickException(f"{file}: {too_large(_MAX_LOG)}; pass the end of it")
+        raise click.ClickException(f"{file}: {too_large(_MAX_LOG)}; pass only its end")
     return data
 
 
@@ -128,9 +135,16 @@ def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
 
 
 @click.command()
-@click.option("--output-format", "--format", type=click.Choice(("text", "json")), default="text")
+@click.option(
+    "--output-format",
+    "--format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Output format.",
+)
 def rules(output_format: str) -> None:
-    """List the rules."""
+    """List all rules."""
     if output_format == "json":
         click.echo(json.dumps([_rule(rule) for rule in RULES], indent=2))
         return

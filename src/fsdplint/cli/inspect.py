@@ -1,4 +1,4 @@
-"""`fsdplint inspect`: what is understood of a script."""
+"""`fsdplint inspect`: the analysis of a script."""
 
 from __future__ import annotations
 
@@ -14,9 +14,18 @@ from fsdplint.report.style import Style
 
 @click.command()
 @click.argument("script", type=click.Path())
-@click.option("--output-format", type=click.Choice(("text", "json")), default="text")
+@click.option(
+    "--output-format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Output format.",
+)
 def inspect(script: str, output_format: str) -> None:
-    """Print what is understood of SCRIPT: models, sharding, optimizers, and what is not."""
+    """Show the models, sharding, and optimizers found in SCRIPT.
+
+    Also show the order of their calls, and code that the analysis could not resolve.
+    """
     with progress("fsdplint: reading…"):
         inspection, outcome = understand(script)
     color = wants_colour(sys.stdout)

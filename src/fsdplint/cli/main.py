@@ -1,4 +1,4 @@
-"""The command line: its commands, what they may fail with, and the exit code.
+"""The command line: its commands, their errors, and the exit code.
 
 Only this package, `verify` and the start print.
 """
@@ -91,7 +91,7 @@ def _refused(error: OSError) -> str:
 
 def _internal(error: BaseException) -> str:
     what = f"{type(error).__name__}: {error}"
-    return f"internal error, please report it: {what} (FSDPLINT_DEBUG=1 shows where)"
+    return f"internal error, please report it: {what} (FSDPLINT_DEBUG=1 prints the traceback)"
 
 
 class _Commands(click.Group):
@@ -116,9 +116,9 @@ class _Commands(click.Group):
 @click.version_option(__version__, message="fsdplint %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Find, explain and fix broken PyTorch FSDP training contracts.
+    """Find, explain, and fix mistakes in PyTorch FSDP training code.
 
-    Exit codes: 0 nothing found, 1 findings, 2 something could not be done.
+    Exit codes: 0 if there are no findings, 1 if there are, 2 on an error.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

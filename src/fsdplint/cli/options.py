@@ -1,4 +1,4 @@
-"""The options of `check` as the command line gives them, and the outputs that they ask for."""
+"""The options of `check`, and the outputs that they select."""
 
 from __future__ import annotations
 
@@ -66,13 +66,15 @@ class Options:
         """
         reason = self.add_ignore
         if self.unsafe_fixes and not (self.fix or self.diff):
-            raise click.UsageError("--unsafe-fixes needs --fix or --diff")
-        if reason is not None and (self.fix or not reason.isprintable() or not reason.strip()):
-            raise click.UsageError("--add-ignore needs a reason on one line, and excludes --fix")
+            raise click.UsageError("--unsafe-fixes requires --fix or --diff")
+        if reason is not None and self.fix:
+            raise click.UsageError("--add-ignore cannot be combined with --fix")
+        if reason is not None and not (reason.isprintable() and reason.strip()):
+            raise click.UsageError("--add-ignore requires a reason of one line")
         if self.proving and not (self.fix and paths and Path(paths[0]).is_file()):
-            raise click.UsageError("--verify needs --fix and a script as the first path")
+            raise click.UsageError("--verify requires --fix, and a script as the first path")
         if self.baseline and self.no_baseline:
-            raise click.UsageError("--baseline and --no-baseline exclude each other")
+            raise click.UsageError("--baseline cannot be combined with --no-baseline")
 
 
 def _split(selectors: tuple[str, ...]) -> list[str]:
@@ -90,9 +92,9 @@ def _expect_steps(_context: click.Context, _option: click.Parameter, value: str)
 def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``command`` with the options that select rules by names, codes and prefixes."""
     for name, help_ in (
-        ("--extend-select", "Run these too."),
-        ("--ignore", "Do not run these."),
-        ("--select", "Run these rules only: names, codes, prefixes such as FSD3, or ALL."),
+        ("--extend-select", "Run these rules in addition to the selected ones."),
+        ("--ignore", "Disable these rules."),
+        ("--select", "Run only these rules: names, codes, code prefixes such as FSD3, or ALL."),
     ):
         command = click.option(name, multiple=True, metavar="RULE,…", help=help_)(command)
     return command
@@ -100,70 +102,99 @@ def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
 
 _ALL = (
     click.argument("paths", nargs=-1, type=click.Path()),
-    click.option("--fix", is_flag=True, help="Write the fixes that are certain to be safe."),
+    click.option("--fix", is_flag=True, help="Apply safe fixes."),
     click.option(
-        "--unsafe-fixes", is_flag=True, help="With --fix or --diff: include unsafe fixes."
+        "--unsafe-fixes", is_flag=True, help="Include unsafe fixes (with --fix or --diff)."
     ),
-    click.option("--diff", is_flag=True, help="Show what --fix would change, and write nothing."),
+    click.option(
+        "--diff", is_flag=True, help="Show the changes of --fix as a diff without writing files."
+    ),
     click.option(
         "--add-ignore",
         metavar="REASON",
-        help="Write a comment with this reason behind each statement that has findings.",
+        help="Suppress all current findings with a comment that gives this reason.",
     ),
     click.option(
         "--verify",
         "proving",
         is_flag=True,
-        help="With --fix: run the script that is the first path, unfixed and fixed, on several "
-        "ranks, and write fixes only if every clause that they are about goes from violated to "
-        "confirmed and no clause is violated. Executes it.",
+        help="With --fix: run the first path as a script on several ranks, without and with the "
+        "fixes. Write them only if every clause they target changes from violated to confirmed "
+        "and no clause is violated. Executes your code.",
     ),
-    click.option("--nproc", type=click.IntRange(1), default=2, help="Ranks of --verify. [2]"),
     click.option(
-        "--verify-args", default="", metavar="ARGS", help="The script's own, as one string."
+        "--nproc",
+        type=click.IntRange(1),
+        default=2,
+        show_default=True,
+        metavar="N",
+        help="Number of ranks for --verify.",
+    ),
+    click.option(
+        "--verify-args",
+        default="",
+        metavar="ARGS",
+        help="Arguments for the script that --verify runs, as one string.",
     ),
     click.option(
         "--steps",
         default="",
         callback=_expect_steps,
         metavar="N|all",
-        help="Optimizer steps of --verify. [as many as the fixed clauses need]",
+        help="Number of optimizer steps for --verify, or all to run the script to its end. The "
+        "default is as many as the fixed clauses need.",
     ),
     click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),
-        default=300.0,
+        default=300,
+        show_default=True,
         metavar="SECONDS",
-        help="For each run of --verify. [300]",
+        help="Time limit for each run of --verify.",
     ),
     _selection,
-    click.option("--preview", is_flag=True, help="Let ALL and prefixes mean preview rules too."),
+    click.option(
+        "--preview", is_flag=True, help="Include preview rules in ALL and in code prefixes."
+    ),
     click.option(
         "--output-format",
         "formats",
         multiple=True,
         metavar="NAME[=FILE]",
-        help=f"{', '.join(REPORTS)}; with the file to write, or to be printed. Can be repeated.",
+        help=f"Report format: {', '.join(REPORTS)}. Append =FILE to write the report to a file; "
+        "repeat the option for several reports. The default is full.",
     ),
-    click.option("--output-file", type=click.Path(), help="Write the report to this file."),
-    click.option("--statistics", is_flag=True, help="Count findings by rule."),
-    click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings."),
+    click.option(
+        "--output-file",
+        type=click.Path(),
+        help="Write the report to this file instead of standard output.",
+    ),
+    click.option("--statistics", is_flag=True, help="Print the number of findings per rule."),
+    click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings."),
     click.option(
         "--strict", is_flag=True, help="Exit with 2 if the analysis of a program stopped early."
     ),
-    click.option("--baseline", type=click.Path(), help="Report only what is not in this baseline."),
     click.option(
-        "--no-baseline", is_flag=True, help="Report what is in the settings' baseline too."
+        "--baseline", type=click.Path(), help="Report only findings not in this baseline."
     ),
-    click.option("--force-exclude", is_flag=True, help="Leave out excluded paths, though given."),
-    click.option("--stdin-filename", type=click.Path(), help="What standard input is called."),
+    click.option("--no-baseline", is_flag=True, help="Ignore the baseline from the settings."),
+    click.option(
+        "--force-exclude",
+        is_flag=True,
+        help="Apply exclusions to paths given on the command line, too.",
+    ),
+    click.option(
+        "--stdin-filename",
+        type=click.Path(),
+        help="File name to report for code read from standard input.",
+    ),
     click.option(
         "--config",
         type=click.Path(),
-        help="Use this settings file instead of the nearest one in the repository.",
+        help="Use this settings file instead of the nearest pyproject.toml or fsdplint.toml.",
     ),
-    click.option("--isolated", is_flag=True, help="Use no settings file."),
-    click.option(OFF, is_flag=True, help="Check though the last run may have ended the same."),
+    click.option("--isolated", is_flag=True, help="Ignore all settings files."),
+    click.option(OFF, is_flag=True, help="Disable the cache."),
 )
 
 
@@ -198,13 +229,15 @@ def outputs(words: Sequence[str], file: str | None, default: str) -> tuple[Outpu
         default: the format if there are no words.
 
     Raises:
-        OutputError: a word is not understood, or two outputs would go to one place.
+        OutputError: a word is invalid, or two outputs would go to one place.
     """
     made = [_output(word) for word in words or [default]]
     shown = [output for output in made if output.file is None]
     if file is not None:
         if len(shown) != 1:
-            raise OutputError("--output-file is for one format; --output-format NAME=FILE for each")
+            raise OutputError(
+                "--output-file takes one report; use --output-format NAME=FILE for each"
+            )
         made[made.index(shown[0])] = Output(shown[0].format_, _file(file, "--output-file"))
     elif len(shown) > 1:
         _expect_lines(shown)
@@ -215,14 +248,14 @@ def outputs(words: Sequence[str], file: str | None, default: str) -> tuple[Outpu
 def _output(word: str) -> Output:
     name, equals, file = word.partition("=")
     if name not in REPORTS:
-        hint = suggest(name, REPORTS) or f"; there are {', '.join(REPORTS)}"
+        hint = suggest(name, REPORTS) or f"; the formats are {', '.join(REPORTS)}"
         raise OutputError(f"unknown output format {name!r}{hint}")
     return Output(name, _file(file, word) if equals else None)
 
 
 def _file(file: str, word: str) -> str:
     if file in ("", "-"):
-        raise OutputError(f"{word}: expected the name of a file, not {file!r}")
+        raise OutputError(f"{word}: expected a file name, not {file!r}")
     if not Path(file).absolute().parent.is_dir():
         raise OutputError(f"{file}: {os.strerror(errno.ENOENT)}")
     if Path(file).is_dir():
@@ -242,14 +275,16 @@ def expect_apart(made: Sequence[Output], used: Iterable[str]) -> None:
     for path in used if written else ():
         for file in written:
             if Path(path).exists() and Path(path).samefile(file):
-                raise OutputError(f"{file}: is read in this run, and the report would replace it")
+                raise OutputError(f"{file}: the report would overwrite a file that this run reads")
 
 
 def _expect_lines(shown: Sequence[Output]) -> None:
     for output in shown:
         if output.format_ not in _LINEWISE:
             name = output.format_
-            raise OutputError(f"{name} cannot share standard output; write {name}=FILE")
+            raise OutputError(
+                f"{name} cannot share standard output with another report; use {name}=FILE"
+            )
 
 
 def _expect_different(made: Sequence[Output]) -> None:

@@ -25,7 +25,7 @@ class SourceError(Exception):
 
 
 class Skipped(SourceError):
-    """A file that is not looked at on purpose: it is no file proper, or takes too much."""
+    """A file that is skipped on purpose: it is not a regular file, or too demanding."""
 
 
 def decode(data: bytes, path: str) -> tuple[str, str, bool]:
@@ -35,7 +35,7 @@ def decode(data: bytes, path: str) -> tuple[str, str, bool]:
         SourceError: an unknown or contradicted encoding, bytes outside it, or a NUL byte.
     """
     if b"\0" in data:
-        raise SourceError(path, "contains a NUL byte, so it is not Python source")
+        raise SourceError(path, "not Python source: it contains a NUL byte")
     bom = data.startswith(BOM_UTF8)
     encoding = _declared_encoding(data, path)
     try:

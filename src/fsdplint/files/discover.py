@@ -131,7 +131,9 @@ def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discove
             walk.add(os.fspath(path), disk.real(path))
         else:
             disk.unrepeatable()  # it is one of any names that is suggested
-            walk.failures.append(SourceError(os.fspath(path), f"does not exist{_nearest(path)}"))
+            walk.failures.append(
+                SourceError(os.fspath(path), f"no such file or folder{_nearest(path)}")
+            )
     walk.follow_links()
     files = sorted(walk.files.values(), key=lambda path: path.replace(os.sep, "/"))
     return Discovery(tuple(map(Path, files)), tuple(walk.failures), tuple(walk.skipped))
@@ -205,7 +207,7 @@ class _Walk:
         self.files.setdefault(real, path)
 
     def skip(self, path: str, special: str) -> None:
-        self.skipped.append(Skipped(absolute(path), f"is {special} and not a file"))
+        self.skipped.append(Skipped(absolute(path), f"{special}, not a regular file"))
 
     def enter(self, root: str) -> None:
         self.directory(root, _ignores_above(root))

@@ -104,10 +104,13 @@ class SourceFile:
                 lacks a character, is declared elsewhere in it, or has several forms.
         """
         if not self.exact:
-            raise SourceError(self.path, f"is not in the usual form of {self.encoding}; left as is")
+            reason = f"its bytes are not in the standard form of {self.encoding}; edit it by hand"
+            raise SourceError(self.path, reason)
         edited = from_bytes(self.encode(text), self.path)
         if (edited.text, edited.encoding, edited.bom) != (text, self.encoding, self.bom):
-            raise SourceError(self.path, "would be read otherwise than it is meant")
+            raise SourceError(
+                self.path, "its encoding would change the edited text; edit it by hand"
+            )
         return edited
 
     def encode(self, text: str | None = None) -> bytes:
@@ -169,7 +172,7 @@ def load(path: Path) -> SourceFile:
 
 def kind(mode: int) -> str:
     """Return what kind of file an ``st_mode`` describes; "" for a regular one."""
-    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "something else")
+    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "a special file")
 
 
 def regular(path: Path, most: int = disk.MOST) -> bytes:
@@ -183,7 +186,7 @@ def regular(path: Path, most: int = disk.MOST) -> bytes:
     status = disk.status(path)
     special = kind(status.st_mode)
     if special:
-        raise SourceError(absolute(path), f"is {special} and not a file")
+        raise SourceError(absolute(path), f"{special}, not a regular file")
     data = disk.content(path, most) if status.st_size <= most else None
     if data is None or len(data) > most:
         raise Skipped(absolute(path), too_large(most))
@@ -192,7 +195,7 @@ def regular(path: Path, most: int = disk.MOST) -> bytes:
 
 def too_large(most: int) -> str:
     """Return why a file that has more than ``most`` bytes is not read."""
-    return f"has more than {most // 1_000_000} MB"
+    return f"larger than {most // 1_000_000} MB"
 
 
 def absolute(path: str | Path) -> str:

@@ -21,7 +21,7 @@ _MAX_BRACKETS = 200  # CPython's own limit
 # In a pattern of `case` each bracket doubles LibCST's time, and each brace doubles it twice.
 _MAX_PATTERN_BRACKETS = 10
 
-_TOO_DEEP = "is nested too deeply to be parsed"
+_TOO_DEEP = "too deeply nested to parse"
 
 _WORDS = "and|or|not|in|is|if|else|yield|for"
 _LINK = rf"[-+*/%@&|^~<>] | [=!]= | \.(?=\s*[^\W\d]) | \b(?:{_WORDS})\b"
@@ -67,7 +67,7 @@ def expect_parsable(text: str) -> None:
         TooDemanding: it would take the parser too much.
     """
     if len(text) > MAX_CHARACTERS:
-        raise TooDemanding("is too large to be parsed")
+        raise TooDemanding("too large to parse")
     nesting = _Nesting()
     for token in _TOKEN.finditer(text):
         match token.lastgroup:
@@ -113,8 +113,7 @@ class _Nesting:
 
     def open(self, offset: int) -> None:
         if len(self.chains) > _MAX_BRACKETS:
-            reason = f"brackets are nested more than {_MAX_BRACKETS} deep"
-            raise InvalidSyntax(f"{reason}, which Python does not allow", offset)
+            raise InvalidSyntax(f"too many nested brackets: Python allows {_MAX_BRACKETS}", offset)
         if len(self.chains) > self.most_brackets:
             raise TooDemanding(_TOO_DEEP)
         self.link()

@@ -16,8 +16,8 @@ from fsdplint.files.file import absolute
 from fsdplint.finding import Finding
 
 DECLINED = (
-    "a symbolic link takes {} out of the project, where nothing is written; "
-    "pass its real path instead"
+    "a symbolic link leads {} outside the project, where fsdplint does not write; "
+    "pass the real path instead"
 )
 
 

@@ -188,13 +188,13 @@ def parse_notebook(document: str, path: str) -> tuple[str, Notebook]:
         cells = tuple(_code_cells(document))
         language = _language(json.loads(document, strict=False))
     except IndexError as error:
-        raise SourceError(path, "is not a Jupyter notebook: it is cut off") from error
+        raise SourceError(path, "not a Jupyter notebook: the JSON is incomplete") from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise SourceError(path, f"is not a Jupyter notebook: {error}") from error
+        raise SourceError(path, f"not a Jupyter notebook: {error}") from error
     notebook = Notebook(document, cells if language == "python" else ())
     code = "".join(cell.code for cell in notebook.cells)
     if any("\ud800" <= character <= "\udfff" for character in code):
-        raise SourceError(path, "holds a character that is half of a surrogate pair")
+        raise SourceError(path, "contains half of a surrogate pair, which Python cannot encode")
     return code, notebook
 
 

@@ -34,7 +34,7 @@ def write(*changes: Change) -> None:
     replaced, and the link stays.
 
     Raises:
-        SourceError: a file has changed since it was read, is not to be written, or cannot be.
+        SourceError: a file has changed since it was read, is read-only, or cannot be written.
     """
     with ExitStack() as stack:
         # What takes room on the disk, and is likely to be refused, comes before the first step.
@@ -52,7 +52,7 @@ def _take_back(changes: Sequence[Change]) -> None:
         try:
             write((after, before))
         except SourceError as error:
-            reason = f"was changed, other files could not be, and it {error.reason}"
+            reason = f"changed, but other files were not; restoring it failed ({error.reason})"
             raise SourceError(before.path, reason) from error
 
 
@@ -63,13 +63,15 @@ def _prepared(before: SourceFile, after: SourceFile) -> Iterator[Callable[[], No
     with ExitStack() as stack:
         with _naming(before):
             if not _is_writable(target):
-                raise SourceError(before.path, "is read-only; not written")
+                raise SourceError(before.path, "not written: the file is read-only")
             put = stack.enter_context(_staged(target, after.encode()))
 
         def step() -> None:
             with _naming(before):
                 if target.read_bytes() != before.encode():
-                    raise SourceError(before.path, "has changed since it was read; not written")
+                    raise SourceError(
+                        before.path, "not written: the file changed after it was read"
+                    )
                 put()
 
         yield step

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.file import SourceFile
 from fsdplint.finding import EarlyStop, Finding
-from fsdplint.fixes.fixpoint import Fixed, RefusedError, fix_files
+from fsdplint.fixes.fixpoint import PASSES, Fixed, RefusedError, fix_files
 from fsdplint.outcome import Changes, Outcome, Recheck
 from fsdplint.process.stack import deep
 
@@ -44,7 +44,9 @@ def fixed(
 def _left(outcome: Outcome, result: Fixed) -> Outcome:
     """``outcome`` in which a fix that was taken back is not offered again."""
     findings = tuple(
-        replace(finding, fix=None, fix_declined=f"it was taken back: {result.refused[finding]}")
+        replace(
+            finding, fix=None, fix_declined=f"the fix was rolled back: {result.refused[finding]}"
+        )
         if finding in result.refused
         else finding
         for finding in outcome.findings
@@ -79,7 +81,7 @@ class _Run:
         failed -= {error.reason for error in self.first.failures}
         failed |= {f"its analysis stops early ({stop.reason})" for stop in self.stopped(outcome)}
         if failed:
-            raise RefusedError(f"the result cannot be checked: {min(failed)}")
+            raise RefusedError(f"the fixed code cannot be checked: {min(failed)}")
         return self.curing(outcome)
 
     def stopped(self, outcome: Outcome) -> set[EarlyStop]:
@@ -106,8 +108,11 @@ def _notes(result: Fixed) -> Iterator[tuple[str, str]]:
         finding = discarded.finding
         yield (
             finding.span.path,
-            f"a fix of {finding.rule} was taken back: {discarded.reason}",
+            f"a fix of {finding.rule} was rolled back: {discarded.reason}",
         )
     if not result.converged:
         for path in sorted(result.texts):
-            yield path, "fixes do not come to an end; what is written can be fixed further"
+            yield (
+                path,
+                f"stopped after {PASSES} passes; run --fix again to apply the remaining fixes",
+            )

@@ -1,4 +1,4 @@
-"""Applies fixes pass by pass, and takes back what does not hold: nothing is read or written."""
+"""Apply fixes pass by pass, and roll back those that fail: nothing is read or written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """A fix that was tried and taken back, with what came of it.
+    """A fix that was tried and rolled back, with the reason.
 
     Attributes:
         after: how many fixes had been applied by then.
@@ -51,7 +51,7 @@ class Fixed:
         applied: the findings that are fixed, as they stood when they were.
         discarded: fixes that would have broken something; the files do not have them.
         converged: False if fixes were left after the last pass.
-        refused: those of ``findings`` whose fix is discarded, with what came of it.
+        refused: those of ``findings`` whose fix is discarded, with the reason.
     """
 
     texts: Mapping[str, str]
@@ -63,7 +63,7 @@ class Fixed:
 
 
 def fix_files(texts: Mapping[str, str], lint: Lint, *, unsafe: bool = False) -> Fixed:
-    """Fixes findings until none is left that has a fix, in ten passes at most.
+    """Fix findings until none is left that has a fix, in ten passes at most.
 
     Each pass applies fixes that do not touch each other and keeps them only if every file still
     parses, code that no edit touches is what it was, each of their findings is gone, no file has a
@@ -120,7 +120,7 @@ class _Run:
         return False
 
     def selected(self, allowed: Sequence[Safety]) -> list[Finding]:
-        """Findings to fix: those whose fix was taken back come last, and not twice to one text."""
+        """Return findings to fix; those whose fix was rolled back come last, once for each text."""
         fixable = [f for f in self.findings if f.fix is not None and f.fix.safety in allowed]
         before = [self.discarded.get(_identity(finding, self.texts)) for finding in fixable]
         known = list(zip(fixable, before, strict=True))
@@ -132,7 +132,7 @@ class _Run:
         return {finding: taken.reason for finding, taken in known if taken is not None}
 
     def _apply(self, chosen: Sequence[Finding], allowed: Sequence[Safety]) -> str | None:
-        """Keeps the fixes of ``chosen`` and returns None, or returns what is wrong with them.
+        """Keep the fixes of ``chosen`` and return None, or return what is wrong with them.
 
         A fix may lay bare another fault, which its own fix has to cure.
         """
@@ -171,11 +171,11 @@ def _edited(texts: dict[str, str], fixing: Sequence[Finding]) -> dict[str, str]:
         for edit in finding.fix.edits if finding.fix else ():
             edits.setdefault(edit.span.path, []).append(edit)
     if not edits.keys() <= texts.keys():
-        raise RefusedError("the fix changes a file that is not among those to be fixed")
+        raise RefusedError("it would edit a file that is not being fixed")
     try:
         new = {path: apply(texts[path], each) for path, each in edits.items()}
     except ValueError as error:
-        raise RefusedError(f"the fix contradicts itself: {error}") from error
+        raise RefusedError(f"its edits conflict: {error}") from error
     for path, text in new.items():
         _check(texts[path], text, edits[path])
     return texts | new
@@ -185,11 +185,11 @@ def _check(old: str, new: str, edits: Sequence[Edit]) -> None:
     try:
         same = intact(old, new, edits)
     except (InvalidSyntax, TooDemanding):
-        raise RefusedError("the result is not valid Python") from None
+        raise RefusedError("the fixed code is not valid Python") from None
     if not _compiles(new) and _compiles(old):
-        raise RefusedError("the result is not valid Python")
+        raise RefusedError("the fixed code is not valid Python")
     if not same:
-        raise RefusedError("the result changes code that the fix is not for")
+        raise RefusedError("it would change other code, too")
 
 
 def _identity(finding: Finding, texts: Mapping[str, str]) -> _Identity:
@@ -207,7 +207,9 @@ def _fault(
     for finding in _surplus(before, fixed, after):
         rule, path = _place(finding)
         own = any(_place(each) == (rule, path) for each in fixed)
-        return f"`{rule}` is " + ("still reported" if own else f"then reported in {path}")
+        return (
+            f"`{rule}` is still reported" if own else f"it causes a finding of `{rule}` in {path}"
+        )
     return None
 
 
@@ -223,7 +225,7 @@ def _exchanged(before: _Judged, fixed: Sequence[Finding], after: _Judged) -> str
         identity = rule, path, line = _on_line(finding, after[0])
         known[identity] -= 1
         if known[identity] < 0 and line in lines.get(path, ()):
-            return f"`{rule}` is then reported elsewhere in {path}"
+            return f"it causes a finding of `{rule}` elsewhere in {path}"
     return None
 
 

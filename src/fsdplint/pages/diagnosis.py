@@ -133,7 +133,7 @@ def hung(found: Sequence[Divergence], rules: Sequence[Rule]) -> tuple[str, list[
     calls += [last for each in found for _, last in each.behind if last is not None]
     text = "".join(f'  File "{call.path}", line {call.line}\n' for call in calls)
     about = [rule for name in HANGS for rule in rules if found and rule.name == name]
-    return text, [Match(rule, "the ranks do not call the same collectives", 0) for rule in about]
+    return text, [Match(rule, "the ranks call different collectives", 0) for rule in about]
 
 
 def frames(error: str, given: Sequence[Path]) -> list[Frame]:

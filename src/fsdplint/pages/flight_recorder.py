@@ -97,7 +97,7 @@ def read_dumps(given: Path) -> list[Dump]:
     else:
         named = _RANK.fullmatch(given.name)
         if named is None:
-            raise NoDumpError(f"{given}: its name does not end with a rank")
+            raise NoDumpError(f"{given}: the file name does not end with a rank number")
         prefix = named[1]
         files = list(given.parent.iterdir())
     found, read = {}, 0
@@ -107,12 +107,12 @@ def read_dumps(given: Path) -> list[Dump]:
             continue
         read += path.stat().st_size
         if read > MOST:
-            raise NoDumpError(f"{given}: the dumps have more than {MOST // 1_000_000} MB")
+            raise NoDumpError(f"{given}: the dumps together are larger than {MOST // 1_000_000} MB")
         data = path.read_bytes()
         if is_dump(data):
             found[int(named[2])] = _dump(int(named[2]), data, path)
     if not found:
-        raise NoDumpError(f"{given}: no flight recorder dump")
+        raise NoDumpError(f"{given}: no flight recorder dump found")
     return [found[rank] for rank in sorted(found)]
 
 

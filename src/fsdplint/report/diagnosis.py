@@ -30,10 +30,10 @@ from fsdplint.report.style import Style
 from fsdplint.report.text import described
 from fsdplint.urls import rule_url
 
-NOTHING = "No rule knows this error."
+NOTHING = "No rule and no known cause matches this error."
 _MOST_CAUSES = 3
 TOGETHER = (
-    "All ranks have called the same collectives; none is behind. Check the network, the GPUs, and "
+    "All ranks called the same collectives; none is behind. Check the network, the GPUs, and "
     "code that is slow on one rank between two collectives."
 )
 
@@ -117,7 +117,9 @@ def diagnosis_as_text(
     parts += ["\n".join(_cause(each, width)) for each in causes if each not in first]
     parts += ["\n".join(described(outcome, f, style)) for f in outcome.findings]
     if not outcome.findings and outcome.checked:
-        parts.append("\n".join(["None of this is found there.", *_named(outcome, lines)]))
+        parts.append(
+            "\n".join(["These rules find nothing in the given paths.", *_named(outcome, lines)])
+        )
     return "\n\n".join(parts) + "\n"
 
 

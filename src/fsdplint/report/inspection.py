@@ -1,4 +1,4 @@
-"""What the engine understood of a script, for a terminal or for other programs.
+"""The analysis of a script, for a terminal or for other programs.
 
 The JSON document is an object: ``version`` (1), ``path``, ``entries`` and ``unresolved``, with the
 members that the modules of `fsdplint.engine.inspection` describe. A ``span`` is null or an object
@@ -73,7 +73,7 @@ def _plain(value: object, outcome: Outcome) -> object:
 
 
 def inspection_as_text(inspection: Inspection, outcome: Outcome, style: Style) -> str:
-    """Return each entry with models, optimizers and order of events, and what is unresolved."""
+    """Return each entry with models, optimizers and execution order, and what is unresolved."""
     sections = [_lines_of_entry(entry) for entry in inspection.entries]
     rest = list(_unresolved(inspection.unresolved))
     places = _Places(outcome, [*(line for lines in sections for line in lines), *rest])
@@ -85,19 +85,19 @@ def inspection_as_text(inspection: Inspection, outcome: Outcome, style: Style) -
             parts.append(_from_elsewhere(inspection, outcome, also=own > 0))
         parts.append(style(_heading(entry, outcome), "path") + "\n" + places.drawn(lines, style))
     if rest:
-        parts.append(style("not resolved", "path") + "\n" + places.drawn(rest, style))
+        parts.append(style("unresolved", "path") + "\n" + places.drawn(rest, style))
     return "\n".join(parts)
 
 
 def _none(inspection: Inspection, outcome: Outcome) -> str:
-    return f"no sharding call is reached from {shown(outcome, inspection.path)}\n"
+    return f"no sharding call is reachable from {shown(outcome, inspection.path)}\n"
 
 
 def _from_elsewhere(inspection: Inspection, outcome: Outcome, also: bool) -> str:
     name = shown(outcome, inspection.path)
     if also:
-        return f"{name} is also reached from\n"
-    return f"nothing starts in {name}; it is reached from\n"
+        return f"{name} is also reached from:\n"
+    return f"no program starts in {name}; it is reached from:\n"
 
 
 def _heading(entry: Entry, outcome: Outcome) -> str:
@@ -157,15 +157,17 @@ def _cut(text: str, room: int) -> str:
 
 def _lines_of_entry(entry: Entry) -> list[_Line]:
     """Return the sections of one entry: models, policies, optimizers, order and variants."""
-    lines = [_Line(0, "models" if entry.models else "no model is seen")]
+    lines = [_Line(0, "models" if entry.models else "no model found")]
     for model in entry.models:
         lines.extend(_model(model))
     if entry.settings:
         lines.append(_Line(0, "meshes and policies"))
         lines.extend(_Line(1, f"{each.role}: {each.text}", each.span) for each in entry.settings)
-    lines.append(_Line(0, "optimizers" if entry.optimizers else "no optimizer is built"))
+    lines.append(_Line(0, "optimizers" if entry.optimizers else "no optimizer found"))
     lines.extend(_optimizer(optimizer) for optimizer in entry.optimizers)
-    lines.append(_Line(0, "order" if not entry.variants else "order on the first path"))
+    lines.append(
+        _Line(0, "execution order" if not entry.variants else "execution order on the first path")
+    )
     lines.extend(_order(entry.steps))
     for variant in entry.variants:
         lines.extend(_variant(variant))
@@ -181,7 +183,7 @@ def _model(model: Model) -> Iterator[_Line]:
         text = f"{name:<{width}}  {sharding.generation}  {', '.join(sharding.arguments)}"
         yield _Line(2, text.rstrip(), sharding.span)
     for path in model.unsharded:
-        yield _Line(2, f"{path:<{width}}  blocks that no call shards")
+        yield _Line(2, f"{path:<{width}}  repeated blocks, not sharded")
     if not model.shardings:
         yield _Line(2, "not sharded")
 
@@ -193,7 +195,7 @@ def _targets(sharding: Sharding) -> str:
 
 def _optimizer(optimizer: Optimizer) -> _Line:
     takes = "; ".join(_take(name, when) for name, when in optimizer.takes)
-    return _Line(1, f"{optimizer.name} of {takes or 'unknown parameters'}", optimizer.span)
+    return _Line(1, f"{optimizer.name} with {takes or 'unknown parameters'}", optimizer.span)
 
 
 def _take(name: str, when: str) -> str:
@@ -224,10 +226,12 @@ def _unresolved(unresolved: Unresolved) -> Iterator[_Line]:
     for broken in unresolved.files:
         yield _Line(1, f"does not parse: {broken.reason}", broken.span)
     for each in unresolved.entries:
-        yield _Line(1, f"{_entry_name(each.entry)} not analyzed to the end: {each.reason}")
+        yield _Line(1, f"{_entry_name(each.entry)} is not fully analyzed: {each.reason}")
     for found in unresolved.imports:
-        yield _Line(1, f"import of `{found.module}` leads to no file", found.span)
+        yield _Line(1, f"import of `{found.module}` cannot be resolved", found.span)
     for call in unresolved.calls[:_MAX_ITEMS]:
-        yield _Line(1, f"given the {' and the '.join(call.given)}: {call.text}", call.span)
+        yield _Line(
+            1, f"unknown code gets the {' and the '.join(call.given)}: {call.text}", call.span
+        )
     if len(unresolved.calls) > _MAX_ITEMS:
         yield _Line(1, f"{len(unresolved.calls) - _MAX_ITEMS} more such calls")

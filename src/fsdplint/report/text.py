@@ -95,7 +95,7 @@ def _fixable(outcome: Outcome) -> str:
 def _none(outcome: Outcome) -> str:
     irrelevant = len(outcome.ended(State.IRRELEVANT))
     aside = f" ({irrelevant} without sharding)" if irrelevant else ""
-    what = "what was analyzed of " if outcome.partly else ""
+    what = "the analyzed part of " if outcome.partly else ""
     return f"No findings in {what}{_count(outcome.checked)}{aside}"
 
 

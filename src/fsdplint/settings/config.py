@@ -43,10 +43,10 @@ class Settings:
         select: names of the rules to run; all but the preview rules by default.
         per_file_ignores: patterns of files, each with the names of rules not to run on them.
         exclude: patterns of files not to look at unless they are given themselves.
-        target_torch: the PyTorch releases the code is meant for: those that the project's
-            requirements admit by default, or else every one.
+        target_torch: the PyTorch releases that the code runs on: by default those that the
+            project's requirements admit, or else every one.
         baseline: the absolute path of the baseline to report against, or None.
-        preview: whether ALL and prefixes mean preview rules too.
+        preview: whether ALL and prefixes select preview rules, too.
         strict: whether a run fails if the analysis of a program stopped early.
     """
 
@@ -121,7 +121,7 @@ def load_settings(file: Path, preview: bool = False) -> Settings:
         preview: whether preview rules are on, even if the file does not say so.
 
     Raises:
-        ConfigError: it cannot be read, or a key or a value is not understood.
+        ConfigError: it cannot be read, or a key or a value is invalid.
     """
     return _Reader(file, _table(file) or {}).settings(preview)
 
@@ -142,7 +142,7 @@ def settings_for(
         ConfigError: a file cannot be used, or is given although none is to be read.
     """
     if isolated and config is not None:
-        raise ConfigError("--isolated and --config exclude each other")
+        raise ConfigError("--isolated cannot be combined with --config")
     if isolated:
         return defaults(preview)
     if config is not None:
@@ -202,7 +202,7 @@ def select_rules(
     """Return ``settings`` with the command line's selection; ``select`` replaces the file's.
 
     Raises:
-        UnknownRuleError: a selector means no rule.
+        UnknownRuleError: a selector selects no rule.
         ConfigError: none of the rules that are selected is left.
     """
     preview = settings.preview
@@ -211,7 +211,7 @@ def select_rules(
         named |= (settings.select - ALWAYS_SELECTED) or settings.select
     ignored = resolve(ignore)
     if not named - ignored:
-        raise ConfigError("--ignore leaves none of the selected rules")
+        raise ConfigError("no rule is left: --ignore disables all selected rules")
     always = ALWAYS_SELECTED if select else settings.select
     return replace(settings, select=(named | always) - ignored)
 
@@ -225,16 +225,16 @@ def _table(file: Path) -> Mapping[str, object] | None:
     try:
         text = regular(file, _MAX_SIZE).decode()
         if _DEEP.search(text):
-            raise ConfigError(f"{file}: is nested too deeply")
+            raise ConfigError(f"{file}: too deeply nested")
         document = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
     except SourceError as error:
         raise ConfigError(f"{file}: {error.reason}") from error
     except RecursionError as error:
-        raise ConfigError(f"{file}: is nested too deeply") from error
+        raise ConfigError(f"{file}: too deeply nested") from error
     except ValueError as error:
-        raise ConfigError(f"{file}: is not TOML: {_one_line(error)}") from error
+        raise ConfigError(f"{file}: not valid TOML: {_one_line(error)}") from error
     if file.name != "pyproject.toml":
         return document
     tool = document.get("tool", {})
@@ -283,7 +283,7 @@ class _Reader:
         if not names:
             raise self.error("select", "selects no rule")
         if not names - ignored:
-            raise self.error("ignore", "leaves none of the selected rules")
+            raise self.error("ignore", "disables all selected rules")
         return (names | ALWAYS_SELECTED) - ignored
 
     def names(self, key: str, preview: bool = True) -> frozenset[str]:
@@ -342,7 +342,7 @@ class _Reader:
         if value is None:
             return None
         if not isinstance(value, str) or not value:
-            raise self.error(key, "expected the name of a file, relative to this one's folder")
+            raise self.error(key, "expected a file name, relative to the settings file")
         return os.path.normpath(Path(self.base) / value)
 
     @contextmanager

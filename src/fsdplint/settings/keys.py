@@ -1,4 +1,4 @@
-"""The keys of the settings: the value of each where no file sets it, and what it is for."""
+"""The keys of the settings: their defaults and their meaning."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Key:
     """A key of `[tool.fsdplint]`.
 
     Attributes:
-        default: its value where no file sets it; None for one that is then found out.
+        default: its value if no file sets it; None if the value is then derived.
         example: a value, as TOML, for the reference.
-        help: what it is for, in Markdown.
+        help: its meaning, in Markdown.
     """
 
     default: object
@@ -25,39 +25,39 @@ KEYS: Mapping[str, Key] = {
     "select": Key(
         ["ALL"],
         '["FSD3", "sharded-state-saved"]',
-        "The rules to run: names, codes, prefixes of codes, or `ALL`.",
+        "The rules to run: names, codes, code prefixes, or `ALL`.",
     ),
-    "extend-select": Key([], '["FSD404"]', "Rules to run besides those of `select`."),
-    "ignore": Key([], '["only-root-sharded"]', "Rules not to run."),
+    "extend-select": Key([], '["FSD404"]', "Rules to run in addition to `select`."),
+    "ignore": Key([], '["only-root-sharded"]', "Rules to disable."),
     "per-file-ignores": Key(
         {},
         '{"experiments/*" = ["FSD501"]}',
-        "Rules not to run on some files: patterns as in `.gitignore`, each with a list of rules.",
+        "Rules to disable for some files: patterns as in `.gitignore`, each with a list of rules.",
     ),
     "exclude": Key(
         [],
         '["/third_party"]',
-        "Files and folders to leave out: patterns as in `.gitignore`, relative to the settings "
-        "file. A path given on the command line is checked anyway, unless `--force-exclude`.",
+        "Files and folders to exclude: patterns as in `.gitignore`, relative to the settings file. "
+        "Paths given on the command line are checked anyway, unless you pass `--force-exclude`.",
     ),
     "target-torch": Key(
         None,
         '">=2.6,<2.14"',
-        "The releases of PyTorch that the code runs on. Without it, those that the project's "
-        "requirements admit.",
+        "The PyTorch releases that the code runs on. The default is the range in the project's "
+        "requirements.",
     ),
     "output-format": Key(
-        "full", '"concise"', "The format of the report on standard output, as `--output-format`."
+        "full", '"concise"', "The format of the report on standard output, like `--output-format`."
     ),
     "baseline": Key(
         None,
         '"fsdplint-baseline.json"',
-        "Report only findings that are not in this baseline, a path relative to the settings file.",
+        "Report only findings not in this baseline. The path is relative to the settings file.",
     ),
     "preview": Key(
-        False, "true", "Let `ALL` and prefixes select preview rules, too, as `--preview`."
+        False, "true", "Include preview rules in `ALL` and in code prefixes, like `--preview`."
     ),
     "strict": Key(
-        False, "true", "Exit with 2 if the analysis of a program stops early, as `--strict`."
+        False, "true", "Exit with 2 if the analysis of a program stopped early, like `--strict`."
     ),
 }

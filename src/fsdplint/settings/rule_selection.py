@@ -50,7 +50,7 @@ def _names(selector: str, preview: bool) -> list[str]:
         return [find(selector)]
     names = [rule.name for rule in selected if preview or not rule.preview or code == rule.code]
     if not names:
-        raise UnknownRuleError(f"{selector!r} means only preview rules, and preview is off")
+        raise UnknownRuleError(f"{selector!r} selects only preview rules, and preview is off")
     return names
 
 

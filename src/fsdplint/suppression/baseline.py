@@ -28,7 +28,7 @@ _MAX_SIZE = 20_000_000  # bytes, of some 100,000 findings
 
 
 class BaselineError(Exception):
-    """A file that is no baseline; the message is one line that names the file."""
+    """A file that is not a baseline; the message is one line that names the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +69,24 @@ def load(file: str) -> Baseline:
     """Return the baseline in ``file``.
 
     Raises:
-        BaselineError: it cannot be read, is none, or is a newer version's.
+        BaselineError: it cannot be read, is not a baseline, or has a newer version.
     """
     try:
         document = json.loads(regular(Path(file), _MAX_SIZE))
     except FileNotFoundError as error:
-        message = f"{file}: {error.strerror}; `fsdplint baseline write` makes a baseline"
+        message = f"{file}: {error.strerror}; run `fsdplint baseline write` to create it"
         raise BaselineError(message) from error
     except OSError as error:
         raise BaselineError(f"{file}: {error.strerror}") from error
     except SourceError as error:
         raise BaselineError(f"{file}: {error.reason}") from error
     except (ValueError, RecursionError) as error:
-        raise BaselineError(f"{file}: is no baseline: {error}") from error
+        raise BaselineError(f"{file}: not a baseline: {error}") from error
     version = document.get("version") if isinstance(document, dict) else None
     if not isinstance(version, int):
-        raise BaselineError(f"{file}: is no baseline: it has no version")
+        raise BaselineError(f"{file}: not a baseline: `version` is missing")
     if version > _VERSION:
-        raise BaselineError(
-            f"{file}: is a baseline of version {version}, which needs a newer fsdplint"
-        )
+        raise BaselineError(f"{file}: baseline version {version} requires a newer fsdplint")
     return Baseline(absolute(file), tuple(_read(file, document.get("findings"))))
 
 
@@ -167,7 +165,7 @@ def _line(known: Identity) -> str:
 
 def _read(file: str, findings: object) -> Iterable[Identity]:
     if not isinstance(findings, list):
-        raise BaselineError(f"{file}: is no baseline: findings is no list")
+        raise BaselineError(f"{file}: not a baseline: `findings` is not a list")
     # A merge may leave the same line twice.
     yield from dict.fromkeys(_identity(file, n, entry) for n, entry in enumerate(findings, 1))
 
@@ -178,6 +176,6 @@ def _identity(file: str, number: int, entry: object) -> Identity:
     occurrence = members.get("occurrence", 1)
     path, rule, code = (word if isinstance(word, str) else None for word in words)
     if path is None or rule is None or code is None or not isinstance(occurrence, int):
-        message = "expected path, rule and code, which are strings, and occurrence, a number"
+        message = "expected strings `path`, `rule` and `code`, and a number `occurrence`"
         raise BaselineError(f"{file}: finding {number}: {message}")
     return Identity(os.path.normpath(path), rule, code, occurrence)

@@ -17,13 +17,13 @@ from fsdplint.verify.request import Request
 
 _DEFAULTS = Request("")
 _LAUNCHER = (
-    ("--nnodes", "Nodes of the whole job, or MIN:MAX."),
-    ("--node-rank", "This node among them."),
-    ("--rdzv-backend", "How the nodes find each other, e.g. c10d."),
-    ("--rdzv-endpoint", "Where, HOST:PORT."),
-    ("--rdzv-id", "The job's name there."),
-    ("--master-addr", "The first node, without a rendezvous."),
-    ("--master-port", "Its port."),
+    ("--nnodes", "Number of nodes of the job, or MIN:MAX."),
+    ("--node-rank", "Rank of this node."),
+    ("--rdzv-backend", "Rendezvous backend, e.g. c10d."),
+    ("--rdzv-endpoint", "Rendezvous endpoint, HOST:PORT."),
+    ("--rdzv-id", "Rendezvous ID of the job."),
+    ("--master-addr", "Address of the first node, without a rendezvous."),
+    ("--master-port", "Port of the first node, without a rendezvous."),
 )
 
 
@@ -53,7 +53,7 @@ def length(value: str) -> int | None:
 
 def _launcher_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for name, help_ in reversed(_LAUNCHER):
-        command = click.option(name, help=f"As torchrun's. {help_}")(command)
+        command = click.option(name, help=f"{help_} Passed to torchrun.")(command)
     return command
 
 
@@ -65,59 +65,74 @@ def _launcher_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.IntRange(1),
     metavar="N",
     default=_DEFAULTS.ranks,
-    help="Ranks on this node. [2]",
+    show_default=True,
+    help="Number of ranks on this node.",
 )
 @click.option(
     "--steps",
     callback=lambda _context, _option, value: length(value),
     default=str(_DEFAULTS.steps),
     metavar="N|all",
-    help="Optimizer steps after which each rank is ended; all runs the script to its end. [3]",
+    show_default=True,
+    help="Stop after this many optimizer steps; all runs the script to its end.",
 )
 @click.option(
     "--device",
     type=click.Choice(("auto", "cpu", "cuda")),
     default=_DEFAULTS.device,
-    help="cpu runs CUDA scripts too; auto is cuda where each rank finds a device. [auto]",
+    show_default=True,
+    help="Device to run on. cpu also runs scripts written for CUDA; auto is cuda if there is a GPU "
+    "for each rank, else cpu.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
-    default=_DEFAULTS.timeout,
+    default=f"{_DEFAULTS.timeout:g}",
     metavar="SECONDS",
-    help="For the whole run. [300]",
+    show_default=True,
+    help="Time limit for the whole run.",
 )
 @click.option(
     "--shrink",
     is_flag=True,
-    help="Build models that take a configuration with few layers and a small width.",
+    help="Build models that take a configuration with fewer layers and a smaller width.",
 )
-@click.option("--reference", is_flag=True, help="Compare with a run that is not sharded.")
-@click.option("--resume", is_flag=True, help="Start again from the first save, and compare.")
+@click.option("--reference", is_flag=True, help="Compare with a run without sharding.")
+@click.option(
+    "--resume", is_flag=True, help="Restart from the first checkpoint, and compare the two runs."
+)
 @click.option(
     "--resume-args",
     default="",
     metavar="TEXT",
-    help="What the script needs to resume, behind its arguments.",
+    help="Arguments that make the script resume, appended to its own.",
 )
 @click.option(
     "--resume-nproc",
     type=click.IntRange(1),
     multiple=True,
     metavar="N",
-    help="Ranks to resume on; repeatable. [as --nproc]",
+    help="Number of ranks to resume on; repeat the option to try several. The default is --nproc.",
 )
 @click.option(
     "--clauses",
     callback=lambda _context, _option, value: _named(value),
     metavar="NAMES",
-    help="Judge these clauses alone, separated by commas. [all]",
+    help="Judge only these clauses, separated by commas.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Print only what is violated, and the result.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only violations and the result.")
 @click.option(
-    "--output-format", type=click.Choice(("text", "json", "html", "sarif")), default="text"
+    "--output-format",
+    type=click.Choice(("text", "json", "html", "sarif")),
+    default="text",
+    show_default=True,
+    help="Report format.",
 )
-@click.option("--output-file", type=click.Path(), help="Write the report there.")
+@click.option(
+    "--output-file",
+    type=click.Path(),
+    help="Write the report to this file instead of standard output.",
+)
 @_launcher_options
 def verify(
     script: str,
@@ -137,10 +152,11 @@ def verify(
     output_file: str | None,
     **launcher: str | None,
 ) -> int:
-    """Run SCRIPT on several ranks and tell which clauses of the FSDP contract it keeps.
+    """Run SCRIPT on several ranks and check the FSDP contract.
 
-    It executes the script, in a scratch copy of the working directory. What follows -- are the
-    script's own arguments. Exit codes: 0 nothing violated, 1 a clause is, 2 it could not be run.
+    SCRIPT is executed in a scratch copy of the working directory. Pass its own options after `--`.
+
+    Exit codes: 0 if no clause is violated, 1 if one is, 2 if the script could not be run.
     """
     directory = Path.cwd()
     if (resume_args or resume_nproc) and not resume:

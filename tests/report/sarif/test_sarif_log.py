@@ -32,7 +32,7 @@ def test_a_run_without_findings_describes_the_rules_that_ran() -> None:
     assert run["results"] == []
     (invocation,) = run["invocations"]
     assert invocation["executionSuccessful"] is True
-    assert _told(run) == ["1 file takes no part in sharding."]
+    assert _told(run) == ["1 file is not part of a program that shards."]
     assert run["columnKind"] == "utf16CodeUnits"
     driver = run["tool"]["driver"]
     assert (driver["name"], driver["semanticVersion"]) == ("fsdplint", __version__)
@@ -105,10 +105,10 @@ def test_what_was_not_looked_at_is_told(directory: Path) -> None:
         partly=(EarlyStop(f"{base}/long.py", "main", "more than 200 paths"),),
         accounts=(
             Account(f"{base}/a b.py", State.FAILED, "is no text"),
-            Account(f"{base}/far.py", State.IRRELEVANT, "shards nothing"),
+            Account(f"{base}/far.py", State.IRRELEVANT, "not part of a program that shards"),
             Account(f"{base}/train.py", State.CHECKED),
-            Account(f"{base}/near.py", State.IRRELEVANT, "shards nothing"),
-            Account(f"{base}/pipe.py", State.SKIPPED, "is a named pipe"),
+            Account(f"{base}/near.py", State.IRRELEVANT, "not part of a program that shards"),
+            Account(f"{base}/pipe.py", State.SKIPPED, "a named pipe, not a regular file"),
         ),
     )
     (invocation,) = run_of(outcome)["invocations"]
@@ -122,14 +122,14 @@ def test_what_was_not_looked_at_is_told(directory: Path) -> None:
             "missing.",
             ["long.py"],
         ),
-        ("note", "pipe.py: skipped, since it is a named pipe.", ["pipe.py"]),
-        ("note", "Each of 2 files shards nothing.", ["far.py", "near.py"]),
+        ("note", "pipe.py: skipped: a named pipe, not a regular file.", ["pipe.py"]),
+        ("note", "2 files are not part of a program that shards.", ["far.py", "near.py"]),
     ]
     assert invocation["executionSuccessful"] is True
 
 
 def test_a_run_that_looked_at_nothing_has_not_succeeded() -> None:
-    outcome = Outcome((), {}, (SourceError("/missing", "does not exist"),), "/work")
+    outcome = Outcome((), {}, (SourceError("/missing", "no such file or folder"),), "/work")
     assert run_of(outcome)["invocations"][0]["executionSuccessful"] is False
 
 

@@ -17,7 +17,7 @@ def syntax_problem(source: SourceFile) -> InvalidSyntax | None:
         TooDemanding: it is too much for CPython's parser too, so that nobody knows.
     """
     if len(source.text) > MAX_CHARACTERS:
-        raise TooDemanding("is too large to be parsed")
+        raise TooDemanding("too large to parse")
     try:
         _parse(source.text)
     except SyntaxError as error:

@@ -42,7 +42,7 @@ def parse(text: str) -> Syntax:
     try:
         return parsed(text)
     except (RecursionError, MemoryError) as error:
-        raise TooDemanding("is nested too deeply to be parsed") from error
+        raise TooDemanding("too deeply nested to parse") from error
 
 
 def parsed(text: str) -> Syntax:

@@ -125,19 +125,19 @@ def _kind(event: Event) -> tuple[str, str]:
     if isinstance(event, Shard):
         return "shard", ""
     if isinstance(event, Declared):
-        return "shard", f"said to be a unit of {event.generation.value}"
+        return "shard", f"declared as an {event.generation.value} unit"
     if isinstance(event, BuildOptimizer):
         return "optimizer", ""
     if isinstance(event, Repoint):
-        return "repoint", "the optimizer holds other parameters from here on"
+        return "repoint", "replaces the optimizer's parameters"
     if isinstance(event, DirectForward):
-        return "forward", "goes around the hooks"
+        return "forward", "bypasses the hooks"
     if isinstance(event, NoSync):
         return "no_sync", "FSDP2 has no such method"
     if isinstance(event, PlainWrite):
-        return "write", "each rank's own slice of the state" if event.states else ""
+        return "write", "only this rank's shard of the state" if event.states else ""
     assert isinstance(event, Call)
-    return role(event), "by settings" if has_sharded(event) else ""
+    return role(event), "sharded by settings" if has_sharded(event) else ""
 
 
 def role(event: Call) -> str:

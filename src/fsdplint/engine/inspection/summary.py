@@ -330,7 +330,7 @@ def _built(program: Program, root: Object) -> tuple[str, Span | None]:
     if top.made_by is not None:
         path, call = top.made_by
         return written(program, path, call), Span(path, call.start, call.end)
-    return "made by code that is not understood", None
+    return "created by code that was not analyzed", None
 
 
 # Meshes, policies, optimizers

@@ -291,13 +291,13 @@ class _Explorer:
         """Return why an entry is not followed, "" if it may be."""
         budget, unit = self.project.budget, entry.unit
         if self.steps > self.allowed or self.pairs > budget.shard_pairs:
-            return "the project has too much code that shards"
+            return "the analysis budget of the project is used up"
         if entry.driven is not None:
             return ""  # its path shards
         if self.unsharded_in[unit] > budget.unsharded_file_steps:
-            return "none of the code before it in its file shards"
+            return "the code analyzed before it in its file does not shard"
         if self.unsharded > budget.unsharded_steps and not self._names_sharding(entry):
-            return "none of the many programs before it shards"
+            return "the programs analyzed before it do not shard"
         return ""
 
     def _names_sharding(self, entry: Entry) -> bool:
@@ -311,9 +311,9 @@ class _Explorer:
     def _needless(self, entry: Entry) -> str:
         """Return why an entry need not be followed, "" if it has to be."""
         if _is_mocked(self.project, entry.unit):
-            return "a test puts something in the place of the sharding function"
+            return "a test replaces the sharding function"
         if entry.definition is not None and self._is_known_inert(entry.definition):
-            return "what it calls was seen to do nothing to a model"
+            return "the functions it calls do nothing to a model"
         return ""
 
     def _is_known_inert(self, definition: Definition) -> bool:

@@ -105,7 +105,7 @@ def _imported_submodule(state: PathState, imported: Imported, name: str, library
 def note_missing(state: PathState, module: str, level: int, importer: Unit) -> None:
     """Record an early stop for an import of the project's own code that is not there."""
     if state.project.lacks(module, level, importer):
-        reason = f"the import of `{spelled(module, level)}` resolves to no file"
+        reason = f"the import of `{spelled(module, level)}` cannot be resolved"
         state.project.stop_early(state.trace.path, state.trace.entry, reason)
 
 

@@ -29,8 +29,8 @@ from fsdplint.engine.interpreter.state import OutOfBudget, PathState
 from fsdplint.engine.project.project import Project
 
 # Why an early stop is one: a path has more steps than a path may have.
-TOO_LONG = "a path is too long"
-_TOGETHER = "its paths are too long together"
+TOO_LONG = "one path exceeds the step limit"
+_TOGETHER = "its paths together exceed the analysis budget"
 
 # A kind of event, and where it happens.
 Place = tuple[type[Event], ir.Node]
@@ -281,9 +281,9 @@ class Effort:
         """
         budget = self.budget
         if self.stale > (budget.repeated_steps if repeating else budget.stale_steps):
-            return "many paths in a row without a new event"
+            return "many paths in a row reached no new event"
         if self.cut > budget.cut_paths:
-            return "its paths are too long"
+            return "too many of its paths exceed the step limit"
         steps = budget.entry_steps if sharded else budget.unsharded_entry_steps
         if self.steps > steps or self.cost > budget.entry_cost:
             return _TOGETHER

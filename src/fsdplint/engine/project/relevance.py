@@ -250,13 +250,13 @@ def note_unknown_origins(project: Project, units: Iterable[Unit]) -> None:
     for unit in units:
         for module, level, member in unit.bindings.values():
             if member in SHARDING_NAMES and project.lacks(module, level, unit):
-                reason = f"the import of `{spelled(module, level)}` resolves to no file"
+                reason = f"the import of `{spelled(module, level)}` cannot be resolved"
                 project.stop_early(unit.path, TOP_LEVEL, reason)
         for name in sorted(_of_unknown_origin(unit) - project.sharding_names(Path(unit.path))):
             for module, level in unit.imports.stars:
                 if not project.find(module, level, unit) and not names_brought(module, level):
                     star = f"`from {spelled(module, level)} import *`"
-                    reason = f"`{name}` may come from {star}, which does not resolve"
+                    reason = f"`{name}` may come from {star}, which cannot be resolved"
                     project.stop_early(unit.path, TOP_LEVEL, reason)
 
 

@@ -45,15 +45,15 @@ def _accounts(outcome: Outcome, artifacts: Artifacts) -> Iterator[om.Notificatio
     failed = {failure.path for failure in outcome.failures}
     for account in outcome.ended(State.SKIPPED):
         if account.path not in failed:
-            text = f"{shown(outcome, account.path)}: skipped, since it {account.reason}."
+            text = f"{shown(outcome, account.path)}: skipped: {account.reason}."
             yield _notification("note", text, artifacts.file(account.path))
     irrelevant = sorted(outcome.ended(State.IRRELEVANT), key=lambda account: account.reason)
     for reason, accounts in groupby(irrelevant, key=lambda account: account.reason):
         files = [account.path for account in accounts]
         places = [place for path in files[:_MAX_LISTED] if (place := artifacts.file(path))]
-        each = "1 file" if len(files) == 1 else f"Each of {len(files):,} files"
+        which = "1 file is" if len(files) == 1 else f"{len(files):,} files are"
         yield om.Notification(
-            level="note", message=om.Message(text=f"{each} {reason}."), locations=places or None
+            level="note", message=om.Message(text=f"{which} {reason}."), locations=places or None
         )
 
 
