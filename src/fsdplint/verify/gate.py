@@ -32,7 +32,7 @@ _SAVES = "saves"
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What two runs say of a fix.
+    """What two runs show about a fix.
 
     Attributes:
         clauses: those that the fixed rules name, in order.
@@ -60,7 +60,7 @@ def prove(
     Raises:
         VerifyError: as `verify`.
     """
-    progress("verifying the script as it is")
+    progress("verifying the original script")
     before = verify(request, directory, launcher=launcher)
     progress("verifying the fixed script")
     after = verify(request, directory, overlay=overlay, launcher=launcher)
@@ -75,7 +75,7 @@ def _refusal(
     if before.failure and not before.violated:
         explained = {match.rule.name for match in diagnose(failure_text(before), RULES)}
         if not explained & {*rules}:
-            return f"the script fails as it is: {before.failure.splitlines()[0]}"
+            return f"the script fails without the fix: {before.failure.splitlines()[0]}"
         clauses = ()
     was = {verdict.clause: verdict for verdict in before.verdicts}
     now = {verdict.clause: verdict for verdict in after.verdicts}
@@ -118,8 +118,8 @@ def proved(
     if steps or _SAVES in clauses:
         request = replace(request, steps=length(steps or "all"))
     _print(
-        f"fsdplint: executing {request.script} on {plural(ranks, 'rank')} as it is and fixed, in "
-        f"scratch copies of {directory}; what it writes elsewhere stays"
+        f"fsdplint: running {request.script} on {plural(ranks, 'rank')} without and with the fix, "
+        f"in scratch copies of {directory}; files it writes elsewhere stay"
     )
     try:
         with status_line() as progress, Warm() as launcher:
@@ -136,15 +136,15 @@ def proved(
         _print(f"Without the fix: {proof.before.failure.splitlines()[0]}. With it: no error.")
     elif unshown and not proof.refusal:
         _print(
-            f"No clause is about {', '.join(unshown)}: the runs show only that the script still "
-            f"{_reached(request)} and violates no clause."
+            f"No clause covers {', '.join(unshown)}: the runs prove only that the fixed script "
+            f"still {_reached(request)} and violates no clause."
         )
     return not proof.refusal
 
 
 def _reached(request: Request) -> str:
     if request.steps is None:
-        return "comes to its end"
+        return "finishes"
     return f"takes its first {plural(request.steps, 'step')}"
 
 
@@ -158,7 +158,7 @@ def _split(arguments: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(arguments))
     except ValueError as error:
-        raise click.UsageError(f"--verify-args cannot be read: {error}") from error
+        raise click.UsageError(f"cannot parse --verify-args: {error}") from error
 
 
 def _clause(finding: Finding) -> str | None:
@@ -171,7 +171,7 @@ def _overlay(changes: Changes, directory: Path) -> dict[str, bytes]:
     for _, after in changes.files:
         path = os.path.relpath(after.path, directory)
         if path.startswith(os.pardir):
-            raise VerifyError(f"{path} is fixed too, and verify runs a copy of {directory} only")
+            raise VerifyError(f"a fix also changes {path}, but verify copies only {directory}")
         found[path] = after.encode()
     return found
 
@@ -183,7 +183,7 @@ def _say(proof: Proof) -> None:
             change = f"{was[verdict.clause]} → {verdict.status.value}"
             _print(f"{verdict.clause}: {change} ({verdict.figures})")
     if proof.refusal:
-        _print(f"Nothing written: {proof.refusal}.")
+        _print(f"No fix was written: {proof.refusal}.")
 
 
 def _print(text: str) -> None:

@@ -25,7 +25,7 @@ _FRAME = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+) in (?P<function
 
 
 def ask(folder: Path, pids: Mapping[int, int]) -> dict[int, tuple[Place, ...]]:
-    """Returns, per rank, the lines of the user's own code that its main thread is in, innermost
+    """Return, per rank, the lines of the user's own code that its main thread is in, innermost
     first; a rank that does not answer has none."""
     before = {rank: _size(folder, rank) for rank in pids}
     for pid in filter(_answers, pids.values()):

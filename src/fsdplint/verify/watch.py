@@ -1,6 +1,6 @@
-"""Wait for ranks: until all have ended, one has failed, or they will not go on.
+"""Wait for ranks until all have ended, one has failed, or they hang.
 
-Ranks will not go on if what they issued contradicts: then nothing but time to settle is needed.
+Ranks hang if what they issued contradicts: then nothing but time to settle is needed.
 A rank that computes, loads or compiles may take as long as it likes, until the timeout. If every
 rank is idle and one of them waits in a collective, that is reported too, though not as a
 contradiction.
@@ -21,6 +21,7 @@ from fsdplint.verify import order, stacks
 from fsdplint.verify.collective_log import Reader, State
 from fsdplint.verify.events import FAILED
 from fsdplint.verify.evidence import Stall
+from fsdplint.verify.figures import plural
 from fsdplint.verify.journal import Tail
 from fsdplint.verify.launch import Launched, rank_pids
 from fsdplint.verify.processes import cpu_seconds, read_deaths
@@ -209,4 +210,4 @@ class _Ranks:
         if len(self.ranks) < ranks:
             return f"{len(self.ranks)} of {ranks} ranks started"
         step = min(rank.ring.step for rank in self.ranks.values())
-        return f"{ranks} ranks, {step} steps done, {self.over} ended"
+        return f"{plural(ranks, 'rank')}, {plural(step, 'step')} done, {self.over} ended"

@@ -148,7 +148,7 @@ def _install_methods() -> None:
 
 
 def _no_raw_pointer() -> None:
-    raise Unmappable("__cuda_array_interface__ is a pointer into a GPU's memory")
+    raise Unmappable("__cuda_array_interface__ is a pointer into GPU memory")
 
 
 def _to(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
