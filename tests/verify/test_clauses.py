@@ -208,7 +208,7 @@ def model_of_blocks(*holders: int) -> Snapshot:
 
 
 def test_blocks_in_one_unit_are_gathered_at_once() -> None:
-    one = "`blocks`: 2 blocks (100% of the sharded parameters) gathered at once by one unit"
+    one = "`blocks`: one unit gathers all 2 blocks (100% of the sharded parameters) at once"
     two = "`blocks`: 2 blocks (100% of the sharded parameters) in 2 units"
     assert said(blocks, run_of([sharded(), model_of_blocks(0, 0)])) == ("violated", one)
     assert said(blocks, run_of([sharded(), model_of_blocks(1, 2)])) == ("confirmed", two)
@@ -667,7 +667,7 @@ def test_flattened_blocks_are_judged_by_their_own_names() -> None:
     names = [Original(f"blocks.{n}.weight", 16) for n in range(2)]
     flat = plain("_flat_param", shape=(36,), flat=2, originals=tuple(names))
     taken = snapshot(unit(flat, api="fsdp1"), repeated=(("blocks.0", "blocks.1"),))
-    share = "`blocks`: 2 blocks (100% of the sharded parameters) gathered at once by one unit"
+    share = "`blocks`: one unit gathers all 2 blocks (100% of the sharded parameters) at once"
     assert said(blocks, run_of([sharded(), taken])) == ("violated", share)
 
 

@@ -27,7 +27,7 @@ from fsdplint.verify.workspace import VerifyError
 
 _COLLECTIVES = "collectives"
 _SAVES = "saves"
-"""The clause that a script mostly shows at its end, behind the last step."""
+"""The clause that a script mostly exercises at its end, after the last step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Proof:
     """What two runs show about a fix.
 
     Attributes:
-        clauses: those that the fixed rules name, in order.
-        refusal: why the fix is not proved; empty where it is.
+        clauses: those that the fixed rules cover, in order.
+        refusal: why the fix is not proved; empty if it is.
     """
 
     before: Verification
@@ -54,8 +54,7 @@ def prove(
     launcher: Launcher,
     progress: Callable[[str], None],
 ) -> Proof:
-    """Run the script as it is and with `overlay`, and say whether the second keeps what the
-    first broke.
+    """Run the script as it is and with `overlay`, and compare the verdicts.
 
     Raises:
         VerifyError: as `verify`.
@@ -70,8 +69,8 @@ def prove(
 def _refusal(
     before: Verification, after: Verification, clauses: tuple[str, ...], rules: tuple[str, ...]
 ) -> str:
-    """Return one sentence, or nothing where every fixed clause went from violated to confirmed
-    and nothing else is broken; or where a crash is gone that a fixed rule explains."""
+    """Return why the fix is not proved; empty if every fixed clause went from violated to confirmed
+    and no other is violated, or if a crash is gone that a fixed rule explains."""
     if before.failure and not before.violated:
         explained = {match.rule.name for match in diagnose(failure_text(before), RULES)}
         if not explained & {*rules}:
@@ -101,12 +100,12 @@ def proved(
     steps: str,
     timeout: float,
 ) -> bool:
-    """Run the script as it is and fixed, report on standard error what that shows, and return
+    """Run the script without and with the fix, report the verdicts on standard error, and return
     whether the changes may be written.
 
     Args:
         arguments: the script's own, as a shell would read them.
-        steps: how many to run, or ``all``; where empty, as many as the fixed clauses need.
+        steps: how many to run, or ``all``; if empty, as many as the fixed clauses need.
         timeout: seconds that each run may take.
     """
     ensure_torch()
@@ -149,7 +148,7 @@ def _reached(request: Request) -> str:
 
 
 def _may_come_later(proof: Proof) -> bool:
-    """True if the first steps do not show a fault that can lie behind them, as a hang in a save."""
+    """True if the first steps do not show a fault that may come later, such as a hang in a save."""
     was = {verdict.clause: verdict.status for verdict in proof.before.verdicts}
     return _COLLECTIVES in proof.clauses and was[_COLLECTIVES] is not Status.VIOLATED
 

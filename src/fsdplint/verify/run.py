@@ -53,8 +53,8 @@ def verify(
         overlay: files that replace those of the directory, by their path in it.
 
     Raises:
-        VerifyError: torch is missing or the script is, or memory for so many ranks; or the
-            directory cannot be copied.
+        VerifyError: torch or the script is missing, there is too little memory for the ranks, or
+            the directory cannot be copied.
     """
     if reason := missing():
         raise VerifyError(reason)
@@ -160,7 +160,7 @@ def _staged(request: Request, directory: Path) -> Path:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a verification as Ctrl-C does: nothing of it stays."""
+    """Let SIGTERM and SIGHUP end a verification as Ctrl-C does, without leftovers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -186,7 +186,7 @@ def observe(
     launcher: Launcher,
     progress: Callable[[str], None],
 ) -> Run:
-    """Run the script and return what its ranks left behind; nothing else stays."""
+    """Run the script and return the evidence of its ranks; nothing else stays."""
     with _ended_by_signals(), workspace() as folder:
         stage(_staged(request, directory), folder / SCRATCH)
         surround(directory, folder / SCRATCH)

@@ -25,7 +25,7 @@ _DEPTH = 6
     ("group",),
 )
 def device_per_rank(run: Run) -> Verdict:
-    """Two ranks on one GPU share its memory, and NCCL refuses them."""
+    """Judge devices: two ranks on one GPU share its memory, and NCCL refuses them."""
     groups = run.all(GroupMade)
     if not groups:
         return not_exercised("no process group was created")
@@ -147,8 +147,8 @@ def _kinds(issued: Mapping[int, Collective]) -> dict[str, list[int]]:
 
 
 def _odd_first(run: Run, candidates: Iterable[Collective]) -> list[Place]:
-    """Order the lines concerned: first what the fewest ranks have ever issued from, of those the
-    topmost, since the ranks that pass a guarded line are stopped further down."""
+    """Order the lines: first those that the fewest ranks issued from, and of these the topmost,
+    since ranks that skip a guarded line stop further down."""
     ranks: dict[Place, set[int]] = defaultdict(set)
     for rank in run.ranks:
         for collective in rank.collectives:
@@ -215,7 +215,7 @@ def _agreed(run: Run) -> str:
 
 
 def _by_group(run: Run) -> tuple[str, ...]:
-    """Return a line per process group, where there is more than the one of all ranks."""
+    """Return a line per process group, if there is more than the group of all ranks."""
     groups: dict[str, Counter[str]] = defaultdict(Counter)
     for rank in run.ranks:
         for collective in rank.collectives:

@@ -30,7 +30,7 @@ from fsdplint.verify.verdict import Verdict
     ("optimizer", "step"),
 )
 def replicas(run: Run) -> Verdict:
-    """HSDP keeps each shard several times; whatever changes one copy alone makes them drift."""
+    """Judge replicas, as HSDP has them: a change of one replica alone makes them drift."""
     if reason := without_steps(run):
         return not_exercised(reason)
     if unequal(run):
@@ -62,7 +62,7 @@ def replicas(run: Run) -> Verdict:
 
 
 class _Copy(NamedTuple):
-    """What ranks keep alike after a step: a part of a model's parameter, on the same mesh."""
+    """A shard that several ranks hold after a step: part of a model's parameter on one mesh."""
 
     step: int
     optimizer: int
@@ -72,7 +72,7 @@ class _Copy(NamedTuple):
 
 
 def _copies(run: Run) -> dict[_Copy, dict[int, str]]:
-    """Return the digests of what may lie on several ranks, by rank."""
+    """Return the digests of shards that several ranks may hold, by rank."""
     found: dict[_Copy, dict[int, str]] = {}
     for rank in run.ranks:
         held = {(s.model, p.name): p for s in first_snapshots(rank) for _, p in parameters(s)}
@@ -86,7 +86,7 @@ def _copies(run: Run) -> dict[_Copy, dict[int, str]]:
 
 @clause("ties", "Tied parameters stay tied.", ("ties", "snapshot", "sharding"))
 def ties(run: Run) -> Verdict:
-    """Tied weights in different units, or tied too late, train apart."""
+    """Judge ties: weights in different units, or tied too late, train apart."""
     refused = crashes(run, SHARED_ACROSS_GROUPS)
     if refused:
         ended = refused[0][1]

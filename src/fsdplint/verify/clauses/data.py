@@ -18,7 +18,7 @@ _LEAST = 2
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """What loaders gave out at the last line that asked before a backward, and its loss."""
+    """The batches drawn at the last line before a backward pass, and its loss."""
 
     batches: tuple[str, ...]
     loss: str
@@ -29,8 +29,8 @@ class _Trained:
 def data(run: Run) -> Verdict:
     """Judge the batches that loaders gave out before each backward, and its loss.
 
-    Ranks that divide a batch among them get the same one on purpose. They have other losses, or
-    they communicate in other ways than FSDP does.
+    Ranks that split a batch get the same one on purpose. Their losses differ, or they
+    communicate in other ways than FSDP does.
     """
     trained = {rank.rank: _trained_on(rank) for rank in run.ranks}
     if run.world_size < 2:
@@ -76,7 +76,7 @@ def _differ(shared: list[tuple[_Trained, ...]]) -> str:
 
 
 def _divides(run: Run) -> str:
-    """Return why ranks may get the same batch on purpose; empty where nothing says so."""
+    """Return why ranks may get the same batch on purpose; empty if nothing suggests it."""
     every = [each for rank in run.ranks for each in rank.collectives]
     if any(1 < len(each.members) < run.world_size for each in every):
         return "some ranks form process groups, which may split a batch"

@@ -21,9 +21,9 @@ _WHY = {
 
 
 def equivalence(sharded: Run, alone: Run | None) -> Verdict:
-    """Return the verdict on a sharded run and the one of a single process that played it back.
+    """Return the verdict on a sharded run and its replay in a single process.
 
-    `alone` is None where the sharded run left nothing to play back.
+    `alone` is None if the sharded run left nothing to replay.
     """
     found = _found(sharded, alone)
     if found.status is Status.CONFIRMED and (names := _parted(sharded)):
@@ -50,7 +50,7 @@ def _parted(sharded: Run) -> str:
 
 
 def _unread(alone: Run) -> Verdict | None:
-    """Describe why the single process did not compare everything; None where it did."""
+    """Return a verdict if the single process did not compare everything, else None."""
     reasons = [event.reason for _, event in alone.all(NotCompared)]
     reasons += [event.error for _, event in alone.all(ProbeFailed) if event.probe == "reference"]
     if reasons and not _off(alone):

@@ -92,7 +92,7 @@ _SHOWN = 3
 
 
 class _Copy(NamedTuple):
-    """A part of a model's parameter that several ranks keep."""
+    """A shard of a model's parameter that several ranks hold."""
 
     model: int
     name: str
@@ -101,7 +101,7 @@ class _Copy(NamedTuple):
 
 
 def unequal(run: Run) -> list[str]:
-    """Return the names of the parameters whose copies begin with different values."""
+    """Return the names of the parameters whose replicas start with different values."""
     apart = (copy.name for copy, digests in _copies(run).items() if len(digests) > 1)
     return list(dict.fromkeys(apart))
 

@@ -327,7 +327,7 @@ def reductions(run: Run) -> Verdict:
         places = dict.fromkeys(event.place for _, event in local)
         what = " ".join(first.placements)
         return violated(
-            f"`{first.read}` reads local values of a {what} DTensor, not the global one: "
+            f"`{first.read}` reads the local value of a {what} DTensor, not the global one: "
             f"{_each(values)}",
             tuple(f"also read at {place}" for place in list(places)[1:SHOWN] if place),
             tuple(places),

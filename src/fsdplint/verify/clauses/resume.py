@@ -28,7 +28,7 @@ CONTRACT = "A resumed run continues with the saved parameters, optimizer state a
 Again = tuple[Run, list[Verdict]]
 """A resumed run, and the verdicts on clauses that it violates and the saving one does not."""
 _CLOSE = 1e-4
-"""Relative difference of two losses from which they are told apart."""
+"""Relative difference from which two losses count as different."""
 _NEARLY_ALL = 0.8
 _MOST = 5
 """Names of one kind that are listed."""
@@ -36,7 +36,7 @@ _PROBES = ("resume",)
 
 
 def resume(saving: Run, again: list[Again]) -> Verdict:
-    """Return the verdict on a run that saves, and those that resumed from its first save."""
+    """Return the verdict on a run that saves and the runs that resumed from its save."""
     return replace(_found(saving, again), clause=NAME, contract=CONTRACT)
 
 
@@ -117,8 +117,8 @@ def _judged(saving: Run, run: Run, broken: list[Verdict]) -> Verdict:
 
 
 def _is_another_state(restored: list[Restored]) -> bool:
-    """True if nearly all parameters differ, and all optimizer states where there were some: those
-    of a fresh start, in which a few parameters may be what they were."""
+    """True if nearly all parameters and all optimizer states, if any, differ, as in a fresh start,
+    where a few parameters may be equal."""
     for what, least in (("parameter", _NEARLY_ALL), ("optimizer state", 1.0)):
         found = [event for event in restored if event.what == what]
         if sum(e.apart + e.missing for e in found) < least * sum(e.count for e in found):
@@ -179,7 +179,7 @@ def _set_otherwise(saving: Run, run: Run) -> str:
 
 
 def _steps_at(rank: RankRun, step: int) -> dict[int, int]:
-    """Return how many steps each optimizer had taken at the save after so many."""
+    """Return how many steps each optimizer had taken at the save after ``step`` steps."""
     done: dict[int, int] = {}
     for event in rank.events:
         if isinstance(event, Step):
@@ -191,7 +191,7 @@ def _steps_at(rank: RankRun, step: int) -> dict[int, int]:
 
 
 def _goes_on(first: RankRun, other: RankRun, step: int) -> bool:
-    """Whether the first batch after the save is that of the uninterrupted run."""
+    """True if the first batch after the save equals the uninterrupted run's."""
     fed, again = first.of(Fed), other.of(Fed)
     following = next((one.digest for one in fed if one.step == step), None)
     return bool(again) and again[0].digest == following

@@ -69,7 +69,7 @@ class Tally:
         return sum(whole for _, whole in self.amounts().values())
 
     def lacking(self) -> set[int]:
-        """Return the ranks that hold together what is not held in all."""
+        """Return the ranks that share a tensor which is not complete."""
         return {
             rank
             for (ranks, _), (elements, whole) in self.amounts().items()
@@ -96,7 +96,7 @@ class Pool:
 
     @property
     def distributed(self) -> bool:
-        """It is one checkpoint of all ranks."""
+        """True for one checkpoint of all ranks."""
         return self.writes[0][1].distributed
 
     @cached_property
@@ -109,7 +109,7 @@ class Pool:
 
     @cached_property
     def contested(self) -> tuple[str, ...]:
-        """Paths to which several ranks wrote a file of their own; one of them stays."""
+        """Paths to which several ranks wrote their own files; only one survives."""
         if self.distributed:
             return ()
         return tuple(path for path, ranks in self.writers.items() if path and len(ranks) > 1)
@@ -135,15 +135,15 @@ class Pool:
         return found
 
     def lacking(self) -> set[int]:
-        """Return the ranks whose slices would have to be there, where some are not."""
+        """Return the ranks of whose shards some are missing."""
         return {rank for tally in self.tallies.values() for rank in tally.lacking()}
 
 
 def pools(writes: Iterable[Write]) -> list[Pool]:
     """Return the writes by what belongs together, in order.
 
-    Files that lack something are looked at once more, together with the others of the same step:
-    ranks may write their parts at different lines.
+    Incomplete files are judged together with the others of the same step: ranks may write their
+    shards at different lines.
     """
     writes = list(writes)
     checkpoints = _grouped((w for w in writes if w[1].distributed), lambda s: (s.step, s.path))
@@ -174,7 +174,7 @@ def _grouped(writes: Iterable[Write], key: Callable[[Save], Hashable]) -> list[P
 
 
 def passed(run: Run, pool: Pool) -> bool:
-    """True if every rank whose slices are missing has come past the place of the write."""
+    """True if every rank whose shards are missing has run past the place of the write."""
     ranks = {rank.rank: rank for rank in run.ranks}
     wrote = {rank for rank, _ in pool.writes}
     return all(
@@ -343,7 +343,7 @@ def _overwritten(run: Run) -> Iterator[Finding]:
 
 
 def _not_on_disk(run: Run, writes: list[Write]) -> list[Finding]:
-    """Return the files that hold less at the end than was written to them last."""
+    """Return the files that hold less at the end than the last write put into them."""
     last = {save.path: save for _, save in writes if not save.distributed}
     found = []
     for path, save in last.items():

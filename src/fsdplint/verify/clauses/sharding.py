@@ -96,7 +96,7 @@ def units(run: Run) -> Verdict:
 
 
 def _kept(held: list[_Held]) -> tuple[str, float]:
-    """Return what the ranks keep of the units, in words, and the least share of any rank."""
+    """Return what the ranks hold of the units, in words, and the smallest share of any rank."""
     by_rank: dict[int, list[_Held]] = {}
     for each in held:
         by_rank.setdefault(each.rank, []).append(each)
@@ -129,7 +129,7 @@ def _layouts(held: list[Parameter]) -> list[str]:
 
 @clause("blocks", "Each repeated block is its own FSDP unit.", ("sharding", "snapshot"))
 def blocks(run: Run) -> Verdict:
-    """Judge the division of blocks: a unit that gathers all of them at once saves little memory."""
+    """Judge whether units divide the blocks: one that gathers all at once saves little memory."""
     if _late([event for _, event in run.all(Sharded)]):
         return not_exercised("units were sharded in the wrong order (see `sharding-order`)")
     seen = [judged for rank in run.ranks for s in first_snapshots(rank) for judged in _blocks(s)]
@@ -167,8 +167,10 @@ def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
     share = f"{100 * size / total:.0f}% of the sharded parameters"
     if not any(parameter.held for _, parameter in parameters(snapshot)):
         share += f" of `{snapshot.cls}`, which no optimizer trains"
-    how = f"in {len(holders)} units" if len(holders) > 1 else "gathered at once by one unit"
-    return [(f"{name}: {len(largest)} blocks ({share}) {how}", len(holders) > 1)]
+    found = f"{len(largest)} blocks ({share})"
+    if len(holders) > 1:
+        return [(f"{name}: {found} in {len(holders)} units", True)]
+    return [(f"{name}: one unit gathers all {found} at once", False)]
 
 
 def _owners(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
@@ -215,7 +217,7 @@ def _outermost_places(run: Run) -> tuple[Place | None, ...]:
     ("sharding",),
 )
 def sharding_order(run: Run) -> Verdict:
-    """Judge the order of calls: parameters that the root has taken are gone for its blocks."""
+    """Judge the order of calls: blocks cannot take parameters that the root already owns."""
     events = [event for _, event in run.all(Sharded)]
     if len({event.unit for event in events}) < 2:
         return not_exercised("fewer than two units")
@@ -231,7 +233,7 @@ def sharding_order(run: Run) -> Verdict:
 
 
 def _late(events: list[Sharded]) -> list[Sharded]:
-    """Return the units that were made when a module around them had taken their parameters."""
+    """Return the units whose parameters a module around them already owned."""
     return [event for event in events if event.lost]
 
 
@@ -286,7 +288,7 @@ def _outside(
     rank: RankRun, alike: Container[tuple[int, str]] = ()
 ) -> dict[tuple[int, str], tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return the parameters outside every unit, by model and name: which part of each the rank
-    keeps, and which ranks share a model with it, none where that is unknown.
+    holds, and which ranks share a model with it; none if that is unknown.
 
     Ignored ones are left out, unless an optimizer holds them and they are in ``alike``. The stages
     of a pipeline, say, are models apart, though their parameters may be called alike.
@@ -312,8 +314,8 @@ def _ignored_and_trained(run: Run) -> set[str]:
 
 
 def _drifting(run: Run) -> dict[str, int]:
-    """Return the names outside every unit whose values differ between ranks, with the first step
-    they do so."""
+    """Return the names outside every unit whose values differ between ranks, each with the first
+    step where they do."""
     values: dict[tuple[int, str, object], set[str]] = {}
     alike = _begun_alike(run)
     for rank in run.ranks:
@@ -331,9 +333,9 @@ def _drifting(run: Run) -> dict[str, int]:
 
 
 def _begun_alike(run: Run) -> set[tuple[int, str]]:
-    """Return the parameters, by model and name, that begin with the same values on every rank.
+    """Return the parameters, by model and name, that start with the same values on every rank.
 
-    Of experts that are spread over the ranks, say, each rank has others.
+    Experts that are spread over the ranks, for example, differ.
     """
     begun: dict[tuple[int, str], set[str]] = {}
     for _, event in run.all(Initial):

@@ -1,4 +1,4 @@
-"""The sharding map: each model as a tree of FSDP units, with what every rank keeps of each.
+"""The sharding map: each model as a tree of FSDP units, with what every rank holds of each.
 
 Equal units beside each other, such as a transformer's blocks, are one node. Remarks sum up the
 model's shares, placements and optimizers in words.
@@ -108,7 +108,7 @@ def shares(kept: Kept, elements: int) -> tuple[float, ...]:
 
 
 def figures(kept: Kept, elements: int) -> tuple[str, str, str]:
-    """Return what a rank keeps, of how many elements, and the share, from the least to the most."""
+    """Return what a rank holds, of how many elements, and the share, from lowest to highest."""
     if not elements:
         return "-", count(elements), ""
     parts = sorted(part for _, part in kept)
@@ -319,7 +319,7 @@ def _placements(model: Model) -> Iterator[str]:
 
 
 def _optimizers(model: Model) -> Iterator[str]:
-    """Yield which trainable parameters optimizers hold, and which none does."""
+    """Yield which trainable parameters are in optimizers, and which are in none."""
     trainable = [piece for piece in model.pieces if piece.parameter.trainable]
     held = {number for piece in trainable for number in piece.parameter.held}
     for number in sorted(held):

@@ -70,7 +70,7 @@ def _header(verification: Verification, style: Style, width: int) -> list[str]:
 
 
 def _clauses(verification: Verification, style: Style, width: int) -> list[str]:
-    """Return the clauses; where the run failed, without those that were not exercised."""
+    """Return the clauses; if the run failed, without those that were not exercised."""
     known = [
         verdict
         for verdict in verification.verdicts
@@ -168,7 +168,7 @@ def _error(error: Error, style: Style, width: int, whole: bool) -> list[str]:
 
 
 def drawn(model: Model, world_size: int, style: Style, width: int) -> list[str]:
-    """Return the model's units as a tree, what is outside them, and what every rank keeps."""
+    """Return the model's units as a tree, what is outside them, and what every rank holds."""
     several = len({node.api for _, node in walk(model.roots)}) > 1
     rows = [
         _HEAD,
@@ -248,7 +248,7 @@ def _sent(traffic: Sequence[Traffic]) -> str:
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    """``text`` in lines of ``width`` columns after ``first``, later ones after ``rest``.
+    """Return ``text`` in lines of ``width`` columns after ``first``, later ones after ``rest``.
 
     Words that are longer than a line, such as paths, stay whole.
     """

@@ -90,7 +90,7 @@ class Whole:
 
 
 class Player:
-    """Computes one step after the other.
+    """The unsharded model, which computes one step after the other.
 
     Attributes:
         known: what each rank's parameters are after the last one.

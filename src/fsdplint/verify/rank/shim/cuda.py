@@ -59,7 +59,7 @@ class _Properties:
 
 
 def install() -> None:
-    """Answer as a build for CUDA does outside `torch.cuda`, too, and refuse what cannot run."""
+    """Make PyTorch answer like a CUDA build outside `torch.cuda`, too; refuse what cannot run."""
     for name, value in _ACCELERATOR.items():
         if hasattr(torch.accelerator, name):
             replace(torch.accelerator, name, value)

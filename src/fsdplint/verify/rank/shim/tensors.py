@@ -99,7 +99,7 @@ def _in_device_context(
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
 ) -> Any:
-    """`with torch.device("cuda")` and `torch.set_default_device`."""
+    """Map `with torch.device("cuda")` and `torch.set_default_device`."""
     kwargs = kwargs or {}
     if (
         on_cuda(context.device)
