@@ -90,8 +90,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Request]]:
 def announced(ran: Ran) -> str:
     first, rest = ran.err.split("\n", 1)
     assert first == (
-        f"fsdplint: executing train.py on 2 ranks, in a scratch copy of {Path.cwd()}; "
-        "what it writes elsewhere stays"
+        f"fsdplint: running train.py on 2 ranks in a scratch copy of {Path.cwd()}; "
+        "files it writes elsewhere stay"
     )
     return rest
 
@@ -99,12 +99,12 @@ def announced(ran: Ran) -> str:
 @pytest.mark.parametrize(
     ("verification", "code", "last"),
     [
-        (made(), 0, "Nothing is violated: 1 confirmed (exit 0)"),
+        (made(), 0, "No clause is violated: 1 confirmed (exit 0)"),
         (made(Status.VIOLATED), 1, "Violated: forward (exit 1)"),
         (
             made(failure="rank 0 died"),
             2,
-            "The script did not come to its end: rank 0 died (exit 2)",
+            "The script did not finish: rank 0 died (exit 2)",
         ),
         (made(Status.VIOLATED, failure="rank 0 died"), 1, "Violated: forward (exit 1)"),
     ],
@@ -156,26 +156,26 @@ def test_options_become_the_request(given: Callable[..., list[Request]]) -> None
         ),
         (
             ["train.py", "--resume-nproc=2"],
-            "--resume-args and --resume-nproc are for --resume",
+            "--resume-args and --resume-nproc require --resume",
         ),
         (
             ["train.py", "--resume", "--reference"],
-            "--resume and --reference are two comparisons: choose one",
+            "--resume and --reference cannot be combined",
         ),
-        (["train.py", "--resume", "--nnodes=2"], "--resume is for one node"),
-        (["train.py", "--clauses=resume"], "the clause resume is judged with --resume"),
+        (["train.py", "--resume", "--nnodes=2"], "--resume supports only one node"),
+        (["train.py", "--clauses=resume"], "the clause resume requires --resume"),
         (
             ["train.py", "--clauses", "units,optimiser"],
-            "Invalid value for '--clauses': 'optimiser' is no clause, did you mean 'optimizer'?",
+            "Invalid value for '--clauses': 'optimiser' is not a clause, did you mean 'optimizer'?",
         ),
-        (["train.py", "--clauses="], "Invalid value for '--clauses': no clause is named."),
+        (["train.py", "--clauses="], "Invalid value for '--clauses': name at least one clause."),
         (
             ["train.py", "--resume", "--resume-args='"],
             'Invalid value for --resume-args: "\'": No closing quotation',
         ),
         (
             ["../train.py"],
-            "../train.py does not lie under the working directory, which verify runs a copy of",
+            "../train.py is outside the working directory, which is all that verify copies",
         ),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_script_option_before_the_dashes_is_explained() -> None:
     ran = run("verify", "train.py", "--rate=0.1")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("fsdplint: No such option")
-    assert ran.err.endswith(" The script's own go after --.\n")
+    assert ran.err.endswith(" Put the script's own options after --.\n")
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     assert run("verify", "train.py") == Ran(
         2,
         "",
-        "fsdplint: verify runs the script and needs PyTorch: pip install 'fsdplint[verify]'\n",
+        "fsdplint: verify needs PyTorch to run the script: pip install 'fsdplint[verify]'\n",
     )
 
 
@@ -206,7 +206,7 @@ def test_an_old_torch_is_told_apart(monkeypatch: pytest.MonkeyPatch, old: str) -
     assert run("verify", "train.py") == Ran(
         2,
         "",
-        f"fsdplint: verify needs PyTorch 2.6 or newer, and this is {old}: "
+        f"fsdplint: verify needs PyTorch 2.6 or newer, but this is {old}: "
         "pip install 'fsdplint[verify]'\n",
     )
 
@@ -330,5 +330,5 @@ def test_it_runs_the_script_under_torchrun(here: Path) -> None:
     assert lines[0] == "train.py --rate 0.1"
     assert lines[1].endswith("2 ranks, 2 steps, " + lines[1].rpartition(", ")[2])
     assert "sharding of Sequential: 1 FSDP2 unit, 4 parameters, 30 elements" in lines
-    assert "  each rank keeps 50.0 % of the model (1/2 is 50.0 %)" in lines
+    assert "  each rank holds 50.0% of the model (an even split is 50.0%)" in lines
     assert sorted(path.name for path in here.iterdir()) == ["train.py"]

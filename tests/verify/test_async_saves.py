@@ -43,7 +43,7 @@ ALONE = (
     "state, own = {'m': model.weight.to_local()}, Slow(f'own{dist.get_rank()}')\n"
     f"dcp.async_save(state, storage_writer=own, no_dist=True)\n{END}",
     Status.NOT_EXERCISED,
-    "`async_save` was not called",
+    "`async_save` was never called",
     (),
 )
 
@@ -72,13 +72,13 @@ ALONE = (
         (
             f"save('one', Failing)\ntime.sleep(1)\n{END}",
             Status.VIOLATED,
-            "saving `one` failed: CheckpointException: CheckpointException ranks:dict_keys([0, 1])"
-            " … OSError: No space left on device",
+            "the asynchronous save of `one` failed: CheckpointException: CheckpointException "
+            "ranks:dict_keys([0, 1]) … OSError: No space left on device",
             (26,),
         ),
         *[ALONE] * torch_release.SAVES_ALONE,
         ("save('one')", Status.CONFIRMED, "1 save finished in time: `one`", ()),
-        (END, Status.NOT_EXERCISED, "`async_save` was not called", ()),
+        (END, Status.NOT_EXERCISED, "`async_save` was never called", ()),
     ],
 )
 def test_what_becomes_of_saves(

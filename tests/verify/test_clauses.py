@@ -133,7 +133,7 @@ def test_uneven_and_empty_parts_are_shares() -> None:
     run = run_of(*([sharded(), snapshot(unit(p))] for p in (one, none)))
     assert said(units, run) == (
         "confirmed",
-        "1 unit, 1 parameter; each rank keeps 0.0 % to 100.0 % of 4 elements",
+        "1 unit, 1 parameter; each rank holds 0.0% to 100.0% of 4 elements",
     )
 
 
@@ -144,7 +144,7 @@ def test_a_rank_without_parameters_in_units_has_no_share() -> None:
 
 
 def test_ranks_that_came_to_no_step_have_no_share() -> None:
-    reason = "no model with parameters in units came to a step, or to the end"
+    reason = "no sharded model reached an optimizer step or the end of the script"
     assert said(units, run_of([sharded()], [sharded()])) == ("not exercised", reason)
     assert said(units, run_of([], [])) == ("not exercised", "no module became an FSDP unit")
 
@@ -153,7 +153,7 @@ def test_one_rank_of_one_has_nothing_to_divide() -> None:
     whole = parameter("a", local_shape=(8, 4), mesh=(1,))
     assert said(units, run_of([sharded(), snapshot(unit(whole))])) == (
         "not exercised",
-        "1 unit, 1 parameter; each rank keeps 100.0 % of 32 elements: there is one rank",
+        "1 unit, 1 parameter; each rank holds 100.0% of 32 elements; there is only one rank",
     )
 
 
@@ -185,7 +185,7 @@ def test_a_unit_whose_parameters_the_root_has_taken_is_late() -> None:
     verdict = sharding_order.judge(run_of([sharded(), late]))
     assert (verdict.status.value, verdict.figures, verdict.places) == (
         "violated",
-        "`Block` is sharded after the `Net` around it, which has taken its parameters",
+        "`Block` is sharded after `Net`, which contains it and already owns its parameters",
         (HERE,),
     )
 
@@ -208,15 +208,18 @@ def model_of_blocks(*holders: int) -> Snapshot:
 
 
 def test_blocks_in_one_unit_are_gathered_at_once() -> None:
-    one = "2 blocks of `blocks` (100 % of the sharded parameters) gathered at once by one unit"
-    two = "2 blocks of `blocks` (100 % of the sharded parameters) in 2 units"
+    one = "`blocks`: one unit gathers all 2 blocks (100% of the sharded parameters) at once"
+    two = "`blocks`: 2 blocks (100% of the sharded parameters) in 2 units"
     assert said(blocks, run_of([sharded(), model_of_blocks(0, 0)])) == ("violated", one)
     assert said(blocks, run_of([sharded(), model_of_blocks(1, 2)])) == ("confirmed", two)
 
 
 def test_blocks_that_came_late_are_the_orders_affair() -> None:
     run = run_of([sharded(), sharded(1, inside=0, lost=32), model_of_blocks(0, 0)])
-    assert said(blocks, run) == ("not exercised", "see sharding-order")
+    assert said(blocks, run) == (
+        "not exercised",
+        "units were sharded in the wrong order (see `sharding-order`)",
+    )
 
 
 # coverage, replicas, ties
@@ -236,7 +239,7 @@ def outside(rank: int, digest: str, **changes: Any) -> tuple[Snapshot, Step]:
 def test_what_is_outside_and_differs_is_violated() -> None:
     assert said(coverage, two_ranks(outside(0, "a"), outside(1, "b"))) == (
         "violated",
-        "1 parameter outside every unit differs between ranks since step 1: `out`",
+        "1 trainable parameter in no unit differs between ranks since step 1: `out`",
     )
     assert said(coverage, two_ranks(outside(0, "a"), outside(1, "a")))[0] == "not exercised"
 
@@ -270,10 +273,10 @@ def test_tensor_parallel_parts_outside_units_are_not_copies() -> None:
 def test_frozen_and_ignored_parameters_need_no_unit() -> None:
     left = (plain("a", trainable=False), plain("b", ignored=True, held=()))
     run = run_of([sharded(), snapshot(unit(parameter("in")), outside=left)])
-    assert said(coverage, run) == ("confirmed", "no trainable parameter outside the units")
+    assert said(coverage, run) == ("confirmed", "no trainable parameter is outside the units")
     assert said(coverage, run_of([sharded()])) == (
         "not exercised",
-        "no sharded model came to a step",
+        "no sharded model reached an optimizer step",
     )
 
 
@@ -287,22 +290,22 @@ def ignored(rank: int, begins: str, digest: str, **changes: Any) -> list[Event]:
 def test_ignored_parameters_that_train_apart_are_violated() -> None:
     assert said(coverage, run_of(ignored(0, "x", "y"), ignored(1, "x", "z"))) == (
         "violated",
-        "1 parameter outside every unit differs between ranks since step 1: `a`",
+        "1 trainable parameter in no unit differs between ranks since step 1: `a`",
     )
     alike = run_of(ignored(0, "x", "y"), ignored(1, "x", "y"))
     experts = run_of(ignored(0, "x", "y"), ignored(1, "w", "z"))
     unheld = run_of(ignored(0, "x", "y", held=()), ignored(1, "x", "z", held=()))
     assert said(coverage, alike) == (
         "not exercised",
-        "1 parameter outside every unit (`a`), equal on every rank so far, though nothing was seen "
-        "that keeps them so",
+        "1 trainable parameter in no unit (`a`), equal on every rank so far; nothing was seen that "
+        "keeps them equal",
     )
     assert said(coverage, experts) == (
         "not exercised",
-        "1 ignored parameter that an optimizer holds (`a`), with other values on each rank from "
-        "the start, as experts have",
+        "1 ignored parameter in an optimizer (`a`) has different values on each rank from the "
+        "start, as experts do",
     )
-    assert said(coverage, unheld) == ("confirmed", "no trainable parameter outside the units")
+    assert said(coverage, unheld) == ("confirmed", "no trainable parameter is outside the units")
 
 
 def test_a_mixture_that_clipping_refuses_is_coverages() -> None:
@@ -311,7 +314,7 @@ def test_a_mixture_that_clipping_refuses_is_coverages() -> None:
     verdict = coverage.judge(run_of([sharded(), taken, error]))
     assert (verdict.status.value, verdict.figures) == (
         "violated",
-        "1 parameter outside every unit: `out`",
+        "1 trainable parameter in no unit: `out`",
     )
     assert said(forward, run_of([sharded(), taken, error]))[0] == "not exercised"
 
@@ -332,13 +335,13 @@ def test_replicas_are_compared_shard_by_shard() -> None:
     assert (verdict.status.value, verdict.figures, verdict.details) == (
         "violated",
         "1 of 1 replicated parameter differs between ranks since step 1: `a`",
-        ("`a` on ranks 0, 1",),
+        ("replicas of `a` are on ranks 0, 1",),
     )
 
 
 def test_replicas_on_other_meshes_are_other_parameters() -> None:
     apart = (hybrid(0, "x", ranks=(0, 2)), hybrid(1, "y", ranks=(1, 3)))
-    reason = "no two ranks keep the same shard"
+    reason = "no two ranks hold the same shard"
     assert said(replicas, two_ranks(*apart)) == ("not exercised", reason)
     assert said(replicas, two_ranks(hybrid(0, "x"))) == ("not exercised", reason)
     assert said(replicas, run_of([sharded()])) == ("not exercised", "no optimizer stepped")
@@ -351,7 +354,7 @@ def test_ties() -> None:
     assert said(ties, run_of([tied(True)])) == ("confirmed", "`embed.weight` = `head.weight`")
     assert said(ties, run_of([tied(True), tied(False, 1)])) == (
         "violated",
-        "`embed.weight` and `head.weight` were one parameter and are not any more (seen at step 1)",
+        "`embed.weight` and `head.weight` are no longer tied after 1 step: they train apart",
     )
     assert said(ties, run_of([snapshot()])) == ("not exercised", "no tied parameters")
 
@@ -367,7 +370,8 @@ def test_an_optimizer_of_replaced_parameters() -> None:
     old = built(live=0, stale=(Stale("a", "sharding", HERE), Stale("b", "sharding", HERE)))
     assert said(optimizer, run_of([sharded(), old])) == (
         "violated",
-        "`AdamW` holds 2 parameters that sharding has replaced, and 0 of the model's own",
+        "`AdamW` holds 2 parameters that sharding replaced and 0 current ones: it does not train "
+        "the replacements",
     )
 
 
@@ -399,7 +403,7 @@ def test_held_by_another_rank_or_for_another_model_is_not_held() -> None:
     none = snapshot(unit(parameter("a", held=())))
     there = [sharded(), snapshot(unit(parameter("a"))), built(), step(change("a"))]
     here = [sharded(), none, built(), step(free)]
-    reason = "1 parameter with gradients held by no optimizer of torch's, on purpose or not: `a`"
+    reason = "1 parameter with gradients in no `torch.optim` optimizer, which may be intended: `a`"
     assert said(optimizer, run_of(there, here)) == ("not exercised", reason)
     other = [*there, replace(none, model=1), step(replace(free, model=1), number=2)]
     assert said(optimizer, run_of(other)) == ("not exercised", reason)
@@ -417,7 +421,7 @@ def test_without_sharding_or_optimizers_nothing_is_asked() -> None:
 @pytest.mark.parametrize(
     ("seen", "status", "figures"),
     [
-        ({}, "confirmed", "1 of 1 parameter moved in 1 step"),
+        ({}, "confirmed", "1 of 1 parameter changed in 1 step"),
         (
             {"changed": False, "due": True},
             "violated",
@@ -426,13 +430,13 @@ def test_without_sharding_or_optimizers_nothing_is_asked() -> None:
         (
             {"changed": False},
             "not exercised",
-            "the learning rate is too low so far for a step to show",
+            "the learning rate is too low so far for a visible change",
         ),
         *(
             (
                 unasked,
                 "not exercised",
-                "no held parameter had a gradient and a learning rate above zero",
+                "no parameter in an optimizer had a gradient and a learning rate above 0",
             )
             for unasked in (
                 {"held": False, "changed": False},
@@ -473,22 +477,22 @@ def test_a_models_parameter_does_not_move_for_another_models() -> None:
 @pytest.mark.parametrize(
     ("done", "status", "figures"),
     [
-        (step(change("a")), "confirmed", "reduced before the step"),
+        (step(change("a")), "confirmed", "gradients reduced before the step"),
         (
             step(change("a", reduced=False)),
             "violated",
-            "at step 1 the gradients of 1 parameter wait to be reduced",
+            "the gradients of 1 parameter are not reduced at step 1",
         ),
         (
             step(change("a", gradient="none")),
             "not exercised",
-            "no held parameter had a gradient",
+            "no parameter in an optimizer had a gradient",
         ),
         *(
             (
                 unasked,
                 "not exercised",
-                "no optimizer that holds sharded parameters stepped after a backward",
+                "no optimizer with sharded parameters stepped after a backward pass",
             )
             for unasked in (
                 step(change("a", reduced=False), backwards=0),
@@ -515,26 +519,27 @@ ASKED = SyncSwitched("no_sync", False, HERE)
 @pytest.mark.parametrize(
     ("events", "status", "figures"),
     [
-        ([step(change("a"))], "not exercised", "one backward a step"),
+        ([step(change("a"))], "not exercised", "one backward pass per step"),
         (
             [step(change("a"), backwards=4)],
             "confirmed",
-            "4 backwards a step, 1 of them reduced",
+            "4 backward passes per step, 1 of them reduced",
         ),
         (
             [step(change("a"), backwards=4, reduced=0)],
             "not exercised",
-            "4 backwards a step, none reduced: see gradients",
+            "4 backward passes per step, none of them reduced (see `gradients`)",
         ),
         (
             [step(change("a"), backwards=4, reduced=4)],
             "not exercised",
-            "4 backwards a step, 4 of them reduced: right, at 4 times the communication",
+            "4 backward passes per step, 4 of them reduced: correct, but with 4 times the "
+            "communication",
         ),
         (
             [ASKED, step(change("a"), backwards=4, reduced=4)],
             "violated",
-            "4 backwards a step, 4 of them reduced, though the script asks for `no_sync`",
+            "4 backward passes per step, 4 of them reduced, although the script uses `no_sync`",
         ),
         ([], "not exercised", "no optimizer stepped"),
     ],
@@ -547,7 +552,7 @@ def test_no_sync_is_missed_only_by_fsdp2_modules() -> None:
     missed = crash("'FSDPNet' object has no attribute 'no_sync'")
     assert said(accumulation, run_of([sharded(), missed])) == (
         "violated",
-        "FSDP2 modules have no `no_sync`; the script asks for it",
+        "the script uses `no_sync`, which FSDP2 modules do not have",
     )
     for message in ("'Net' object has no attribute 'no_sync'", "'FSDPX' object has no attribute"):
         run = run_of([sharded(), crash(message)])
@@ -561,11 +566,14 @@ def test_fsdp1s_functions() -> None:
     called = Fsdp1Call("summon_full_params", "Net", HERE)
     ended = Ended("script", 3)
     assert said(fsdp1_calls, run_of([sharded(), called, ended]))[0] == "violated"
-    assert said(fsdp1_calls, run_of([sharded(), ended])) == ("confirmed", "none on 1 unit")
+    assert said(fsdp1_calls, run_of([sharded(), ended])) == (
+        "confirmed",
+        "no FSDP1 call on 1 FSDP2 unit",
+    )
     missed = crash("'FSDPNet' object has no attribute 'summon_full_params'")
     assert said(fsdp1_calls, run_of([sharded(), missed]))[0] == "violated"
     for other in (crash("mine"), Ended("exit", 0), Ended("unmappable", 0)):
-        reason = "none until the script failed"
+        reason = "no FSDP1 call before the script failed"
         assert said(fsdp1_calls, run_of([sharded(), other])) == ("not exercised", reason)
     assert said(fsdp1_calls, run_of([sharded(api="fsdp1"), called]))[0] == "not exercised"
 
@@ -576,10 +584,13 @@ def test_fsdp1s_functions() -> None:
 def test_forwards() -> None:
     past = Bypass("blocks.0", "Block", "fsdp2", "forward", HERE)
     called = Forward("Net", HERE)
-    assert said(forward, run_of([sharded(), called])) == ("confirmed", "`Net` called as a module")
+    assert said(forward, run_of([sharded(), called])) == (
+        "confirmed",
+        "`Net` called through the hooks",
+    )
     assert said(forward, run_of([sharded(), called, past])) == (
         "violated",
-        "`blocks.0.forward` ran without its unit's hooks (1 time)",
+        "`blocks.0.forward` bypasses the unit's FSDP hooks (1 time)",
     )
     assert said(forward, run_of([sharded()])) == ("not exercised", "no sharded module was called")
     assert said(forward, run_of([called])) == ("not exercised", "no module was sharded")
@@ -590,7 +601,7 @@ def test_a_method_of_ones_own_is_told_by_its_crash() -> None:
     run = run_of([sharded(), crash(MIXED.format("add"), frame("main"), method)])
     assert said(forward, run) == (
         "violated",
-        "`Net.encode` uses its unit's parameters without the unit's hooks",
+        "`Net.encode` bypasses the unit's FSDP hooks and uses sharded parameters",
     )
 
 
@@ -630,16 +641,19 @@ def test_devices() -> None:
     apart = run_of([group(0), Device(0)], [group(1), Device(1)])
     assert said(device_per_rank, apart) == ("confirmed", "nccl, 2 ranks on cuda:0, cuda:1")
     same = run_of([group(0), Device(0)], [group(1), Device(0)])
-    assert said(device_per_rank, same) == ("violated", "ranks 0, 1 all work on cuda:0")
+    assert said(device_per_rank, same) == ("violated", "ranks 0, 1 all use cuda:0")
     cpu = run_of([group(0), Device(None)], [group(1), Device(None)])
     assert said(device_per_rank, cpu) == ("confirmed", "nccl, 2 ranks on the CPU")
     early = run_of([group(0), Device(0)], [group(1)])
-    assert said(device_per_rank, early) == ("not exercised", "not every rank told its device")
+    assert said(device_per_rank, early) == ("not exercised", "the device of rank 1 is unknown")
     alone = run_of([group(0, 1)], [group(0, 1)])
-    assert said(device_per_rank, alone) == ("violated", "rank 0 of 2 asks to be rank 0 of 1")
+    assert said(device_per_rank, alone) == (
+        "violated",
+        "rank 0 of 2 initializes the process group as rank 0 of 1",
+    )
     assert said(device_per_rank, run_of([], [])) == (
         "not exercised",
-        "no process group was made",
+        "no process group was created",
     )
 
 
@@ -653,7 +667,7 @@ def test_flattened_blocks_are_judged_by_their_own_names() -> None:
     names = [Original(f"blocks.{n}.weight", 16) for n in range(2)]
     flat = plain("_flat_param", shape=(36,), flat=2, originals=tuple(names))
     taken = snapshot(unit(flat, api="fsdp1"), repeated=(("blocks.0", "blocks.1"),))
-    share = "2 blocks of `blocks` (100 % of the sharded parameters) gathered at once by one unit"
+    share = "`blocks`: one unit gathers all 2 blocks (100% of the sharded parameters) at once"
     assert said(blocks, run_of([sharded(), taken])) == ("violated", share)
 
 
@@ -682,7 +696,7 @@ def test_ranks_that_step_apart_are_violated() -> None:
     apart = run_of(stepping(1, 2, 3), stepping(2))
     assert said(parameters_change, apart) == (
         "violated",
-        "rank 0 took 3 steps of an optimizer and rank 1 1, in as many backward passes",
+        "rank 0 took 3 optimizer steps and rank 1 took 1, after the same number of backward passes",
     )
     other = replace(OptimizerBuilt(0, "Adam", HERE, 0, ()), number=1)
     for run in (

@@ -1,4 +1,4 @@
-"""Correct scripts that look unusual: nothing about them is violated, and each comes to its end."""
+"""Correct scripts that look unusual: no clause is violated, and each finishes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_wrappers_do_not_hide_what_a_block_is(verified: Callable[[Path], Verific
     result = verified(FIXTURES / "every_second_block_checkpointed.py")
 
     blocks = next(verdict for verdict in result.verdicts if verdict.clause == "blocks")
-    assert blocks.figures == "3 blocks of `blocks` (94 % of the sharded parameters) in 3 units"
+    assert blocks.figures == "`blocks`: 3 blocks (94% of the sharded parameters) in 3 units"
 
 
 def test_files_written_at_one_line_are_told_apart(
@@ -47,6 +47,6 @@ def test_files_written_at_one_line_are_told_apart(
 
     saves = next(verdict for verdict in result.verdicts if verdict.clause == "saves")
     assert saves.details == (
-        "`model.pt` loads into an unsharded `Net`: 22 of 22 names of `Net`, 3,524 elements",
-        "`copy.pt` loads into an unsharded `Net`: 22 of 22 names of `Net`, 3,524 elements",
+        "`model.pt` loads into an unsharded `Net`: 22 of 22 parameters of `Net`, 3,524 elements",
+        "`copy.pt` loads into an unsharded `Net`: 22 of 22 parameters of `Net`, 3,524 elements",
     )

@@ -114,7 +114,9 @@ def test_every_collective_is_written_down_once(verifier: Verifier) -> None:
     assert seen[2].place == Place("train.py", copied, "<module>")
     counts = Counter(operation for _, _, operation, _ in SEEN)
     each = ", ".join(f"{count} {operation}" for operation, count in sorted(counts.items()))
-    assert collectives.judge(run).figures == f"2 ranks agree; {len(SEEN)} in all: {each}"
+    assert (
+        collectives.judge(run).figures == f"2 ranks agree; {len(SEEN)} collectives in total: {each}"
+    )
 
 
 def test_a_log_is_read_as_far_as_it_is_written(tmp_path: Path) -> None:
@@ -219,9 +221,8 @@ def test_other_members_are_not_asked_for() -> None:
 def test_different_operations_part_the_ranks() -> None:
     run = run_of(issued("barrier", "broadcast", line=10), issued("barrier", "barrier", line=20))
     verdict = collectives.judge(run)
-    assert (
-        verdict.figures
-        == "collective 2 of all ranks: broadcast [4] on rank 0, barrier [4] on rank 1"
+    assert verdict.figures == (
+        "ranks diverge at collective 2 of all ranks: broadcast [4] on rank 0, barrier [4] on rank 1"
     )
     assert verdict.details == (
         "rank 0: broadcast [4] at train.py:11 in main",
@@ -266,10 +267,10 @@ def test_sizes_agree_where_the_operation_needs_it(
 def test_a_rank_waits_for_good_for_one_that_has_ended() -> None:
     waiting = issued("barrier", "barrier", state=State.WAITING)
     verdict = collectives.judge(run_of(waiting, issued("barrier"), ends=["", "script"]))
-    assert verdict.figures == "waiting for good: rank 0 in barrier [4]"
+    assert verdict.figures == "hang: rank 0 in barrier [4]"
     assert verdict.details == (
         "rank 0: barrier [4] at train.py:11 in main",
-        "rank 1: ended its script without it",
+        "rank 1: finished the script without this collective",
     )
 
 
@@ -292,7 +293,7 @@ def test_a_rank_may_wait_for_one_that_is_busy() -> None:
     assert order.stuck({0: waiting, 1: issued("barrier")}, over=()) == {}
     run = run_of(waiting, issued("barrier"), ends=["", ""], stall=Stall(False, 9.0, {}))
     assert collectives.judge(run).figures == (
-        "2 ranks agree; 2 in all: 2 barrier until the run broke off"
+        "2 ranks agree; 2 collectives in total: 2 barrier; then the run ended early"
     )
     assert status(run) == "not exercised"
 
@@ -328,7 +329,8 @@ def test_a_script_that_ends_has_issued_everything() -> None:
     run = run_of(issued("barrier", "broadcast"), issued("barrier"))
     verdict = collectives.judge(run)
     assert (
-        verdict.figures == "collective 2 of all ranks: broadcast [4] on rank 0, nothing on rank 1"
+        verdict.figures
+        == "ranks diverge at collective 2 of all ranks: broadcast [4] on rank 0, nothing on rank 1"
     )
     assert status(run_of(*(r.collectives for r in run.ranks), ends=["steps"] * 2)) == "confirmed"
 

@@ -79,8 +79,8 @@ def test_what_replaced_the_parameters_is_named(verifier: Verifier, how: str) -> 
     (found,) = result.violated
     own = 0 if number == 4 else 4 - number
     assert found.figures == (
-        f"`SGD` holds {number} parameter{'s'[: number != 1]} that {by} has replaced, "
-        f"and {own} of the model's own"
+        f"`SGD` holds {number} parameter{'s'[: number != 1]} that {by} replaced "
+        f"and {own} current ones: it does not train the replacement{'s'[: number != 1]}"
     )
     here = next(at for at, line in enumerate(script.splitlines(), 1) if line.endswith("# here"))
     assert here in {place.line for place in found.places}
@@ -94,7 +94,8 @@ def test_what_is_put_into_a_modules_dictionary_is_another(verifier: Verifier) ->
 
     (found,) = result.violated
     assert found.figures == (
-        "`SGD` holds 1 parameter that an assignment has replaced, and 3 of the model's own"
+        "`SGD` holds 1 parameter that an assignment replaced and 3 current ones: it does not train "
+        "the replacement"
     )
     assert found.details == ("replaced: `1.bias`",)
 

@@ -1,4 +1,4 @@
-"""Whether ranks divide the data: what loaders give out before each backward."""
+"""Whether ranks train on different data: what loaders give out before each backward."""
 
 from __future__ import annotations
 
@@ -61,7 +61,11 @@ dist.destroy_process_group()
         ("", Status.VIOLATED, SHARED),
         ("mapping", Status.VIOLATED, SHARED),
         ("sampler", Status.CONFIRMED, "3 of 3 batches differ between ranks"),
-        ("constant", Status.NOT_EXERCISED, "all ranks got the same batch, which is one alone"),
+        (
+            "constant",
+            Status.NOT_EXERCISED,
+            "all ranks trained on the same batch, but one is too few to judge",
+        ),
     ],
 )
 def test_batches_of_loaders_are_compared(
@@ -115,14 +119,14 @@ def test_ranks_in_groups_may_share_batches() -> None:
     same = [trained("a", "b")] * 4
     assert judged(*same, groups=("", "0,1,2,3")).status is Status.VIOLATED
     assert judged(*same, groups=("", "0,1/tp")).figures == (
-        "all ranks get the same batches, and some ranks form groups, which may divide a batch "
-        "among them"
+        "all ranks get the same batches, and some ranks form process groups, which may split a "
+        "batch"
     )
 
 
 def test_a_rank_without_a_loader_shows_nothing() -> None:
     assert judged(trained("a", "b"), []).figures == (
-        "no `DataLoader` gave a batch to a backward on every rank"
+        "not every rank ran a backward pass on a batch of a `DataLoader`"
     )
 
 
@@ -133,7 +137,8 @@ def test_a_batch_of_several_backwards_counts_once() -> None:
 
 def test_ranks_that_take_parts_of_a_batch_have_other_losses() -> None:
     assert judged(trained("a", "b"), trained("a", "b", loss="2.0")).figures == (
-        "all ranks get the same batches, and their losses differ: they may each take a part"
+        "all ranks get the same batches, and their losses differ, so each may use a part of the "
+        "batch"
     )
 
 
@@ -142,8 +147,7 @@ def test_ranks_that_divide_a_sequence_exchange_activations() -> None:
     exchanging = (collective("", "all_to_all_single"),)
     ranks = tuple(replace(rank, collectives=exchanging) for rank in given.ranks)
     assert data.decide(replace(given, ranks=ranks)).figures == (
-        "all ranks get the same batches, and they exchange activations, as ranks do that divide a "
-        "sequence"
+        "all ranks get the same batches, and they exchange activations, as in sequence parallelism"
     )
 
 

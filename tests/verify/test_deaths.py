@@ -61,7 +61,7 @@ def check(found: Verification, headline: str, ended: str) -> None:
     assert (found.violated, found.exit_code) == ((), 2)
     for format_ in ("text", "html"):
         report = render(found, format_, Path(), color=False, width=500)
-        assert f"The script did not come to its end: {headline}" in report
+        assert f"The script did not finish: {headline}" in report
     first = next(
         line
         for line in render(found, "text", Path(), color=False, width=500).split("\n")

@@ -66,8 +66,11 @@ def test_a_backward_in_the_steps_closure(verifier: Verifier, closure: str) -> No
     body = CLOSURE.format(model=FSDP1, before=accumulate, closure=closure)
     found = run(verifier, body)
     assert (found.failure, found.violated) == ("", ())
-    assert said(found, "gradients") == (Status.CONFIRMED, "reduced before each of 3 steps")
-    assert said(found, "parameters-change")[1] == "2 of 2 parameters moved in 3 steps"
+    assert said(found, "gradients") == (
+        Status.CONFIRMED,
+        "gradients reduced before each of 3 steps",
+    )
+    assert said(found, "parameters-change")[1] == "2 of 2 parameters changed in 3 steps"
 
 
 @pytest.mark.parametrize("order", ["closure first", "update first", "never"])
@@ -103,7 +106,7 @@ for _ in range(3):
     assert (found.failure, found.violated) == ("", ())
     assert said(found, "parameters-change") == (
         Status.CONFIRMED,
-        "2 of 2 parameters moved in 3 steps",
+        "2 of 2 parameters changed in 3 steps",
     )
 
 
@@ -116,7 +119,7 @@ def test_a_fault_in_the_steps_closure_shows_at_its_step(verifier: Verifier) -> N
     found = run(verifier, body)
     assert said(found, "gradients") == (
         Status.VIOLATED,
-        "at step 1 the gradients of 2 parameters wait to be reduced",
+        "the gradients of 2 parameters are not reduced at step 1",
     )
 
 
@@ -208,7 +211,7 @@ if rank == 0:
 """
     found = run(verifier, body)
     (verdict,) = found.violated
-    assert "rank 0 is at train.py" in verdict.details[-1]
+    assert "stack of rank 0: train.py" in verdict.details[-1]
 
 
 def test_a_nan_that_comes_after_the_loss_is_not_its_cause(verifier: Verifier) -> None:
@@ -222,9 +225,9 @@ for _ in range(3):
 """
     found = run(verifier, body)
     (verdict,) = found.violated
-    assert (verdict.clause, verdict.figures) == ("loss", "nan on rank 0 at step 1")
-    assert "no module output had a NaN before that" in verdict.details
-    assert verdict.fix == "look at how the loss is computed"
+    assert (verdict.clause, verdict.figures) == ("loss", "loss is nan on rank 0 at step 1")
+    assert "no module returned a NaN before that" in verdict.details
+    assert verdict.fix == "check how the loss is computed"
 
 
 def test_a_crash_that_no_clause_is_about_is_told_whole(verifier: Verifier) -> None:
@@ -249,7 +252,7 @@ fully_shard(model){TRAIN}
 """
     shown = text(run(verifier, body))
     assert "sharding of Sequential: 3 FSDP2 units, 6 parameters, 160 elements\n" in shown
-    assert "    1, 2           LayerNorm, Linear            44   88  50.0 %\n" in shown
+    assert "    1, 2           LayerNorm, Linear            44   88  50.0%\n" in shown
 
 
 def test_no_table_is_drawn_of_what_a_crash_left_gathered(verifier: Verifier) -> None:
@@ -308,9 +311,9 @@ for process in processes:
     process.join()
 """
     assert verifier(script).failure == (
-        "nothing to verify: no module became an FSDP unit on any rank; the script starts its own "
-        "processes for `worker` at train.py:9, and verify cannot observe them: verify a script "
-        "that calls `worker` on each rank"
+        "nothing to verify: no module became an FSDP unit on any rank; verify cannot observe the "
+        "processes that the script starts at train.py:9 for `worker`: verify a script that calls "
+        "`worker` on each rank"
     )
 
 
@@ -340,4 +343,4 @@ dist.init_process_group("gloo", rank=0, world_size=1, init_method="tcp://127.0.0
     found = with_remedies(verifier(tmp_path / "train.py"), tmp_path)
     remedy = found.remedies["device-per-rank"]
     assert (remedy.rule, remedy.command) == ("", "")
-    assert remedy.fix.startswith("take rank and world size from the environment")
+    assert remedy.fix.startswith("read the rank and the world size from the environment")

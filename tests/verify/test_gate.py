@@ -44,8 +44,10 @@ def test_a_proved_fix_is_written(script: Path, capsys: pytest.CaptureFixture[str
 
     assert (code, out) == (0, "No findings in 1 file.\n")
     executing, verdict, fixed = err.splitlines()
-    assert executing.startswith(f"fsdplint: executing {SCRIPT} on 2 ranks as it is and fixed, in ")
-    assert verdict.startswith("blocks: violated → confirmed (4 blocks of `blocks` (")
+    assert executing.startswith(
+        f"fsdplint: running {SCRIPT} on 2 ranks without and with the fix, in "
+    )
+    assert verdict.startswith("blocks: violated → confirmed (`blocks`: 4 blocks (")
     assert fixed == "Fixed 1 finding."
     assert script.read_text() == (EXAMPLES / "correct" / SCRIPT).read_text()
 
@@ -63,8 +65,8 @@ def test_what_was_proved_together_is_written_together(
 
     assert code == 2
     assert err.splitlines()[2:] == [
-        "No clause is about unused-suppression: the runs show only that the script still takes its "
-        "first 3 steps and violates no clause.",
+        "No clause covers unused-suppression: the runs prove only that the fixed script still "
+        "takes its first 3 steps and violates no clause.",
         "fsdplint: other.py: not written: the file is read-only",
         f"fsdplint: {SCRIPT}: is not written without other.py: they were tried together",
     ]
@@ -84,8 +86,9 @@ def test_a_fix_that_no_run_shows_is_not_written(
     assert code == 1
     assert out.startswith(f"{SCRIPT}:") and "direct-forward" in out
     assert err.splitlines()[1:] == [
-        "forward: confirmed → confirmed (`GPT` called as a module)",
-        "Nothing written: `forward` is not violated without the fix (`GPT` called as a module).",
+        "forward: confirmed → confirmed (`GPT` called through the hooks)",
+        "No fix was written: `forward` is not violated without the fix "
+        "(`GPT` called through the hooks).",
     ]
     assert script.read_bytes() == before
 
@@ -101,8 +104,8 @@ def test_a_fix_without_a_clause_is_written_and_said_to_be_unproved(
 
     assert code == 0
     assert err.splitlines()[1:] == [
-        "No clause is about process-group-not-destroyed: the runs show only that the script still "
-        "takes its first 3 steps and violates no clause.",
+        "No clause covers process-group-not-destroyed: the runs prove only that the fixed script "
+        "still takes its first 3 steps and violates no clause.",
         "Fixed 1 finding.",
     ]
     assert "destroy_process_group()" in script.read_text()
@@ -118,8 +121,8 @@ def test_a_script_that_cannot_run_is_left_alone(
 
     assert code == 1
     assert err.splitlines()[-1] == (
-        "Nothing written: the script fails as it is: rank 0 ended with ModuleNotFoundError: "
-        "No module named 'no_such_module'."
+        "No fix was written: the script fails without the fix: rank 0 failed with "
+        "ModuleNotFoundError: No module named 'no_such_module'."
     )
     assert script.read_bytes() == before
 
@@ -153,7 +156,7 @@ def test_a_fix_of_a_crash_is_proved_by_its_end(
     code, _, err = check(capsys, "--fix", "--unsafe-fixes", "--verify", SCRIPT)
 
     assert err.splitlines()[1:] == [
-        "Without the fix: rank 0 ended with TypeError: size_based_auto_wrap_policy() missing 3 "
+        "Without the fix: rank 0 failed with TypeError: size_based_auto_wrap_policy() missing 3 "
         "required positional arguments: 'module', 'recurse', and 'nonwrapped_numel'. With it: no "
         "error.",
         "Fixed 1 finding.",
@@ -182,7 +185,7 @@ def test_arguments_that_no_shell_reads_are_wrong_usage(
     )
 
     assert (code, out) == (2, "")
-    assert err == "fsdplint: --verify-args cannot be read: No closing quotation\n"
+    assert err == "fsdplint: cannot parse --verify-args: No closing quotation\n"
     assert script.exists()
 
 
@@ -225,7 +228,7 @@ def test_a_hang_behind_the_last_step_is_shown(
 
     if steps:
         assert (code, script.read_bytes()) == (1, before)
-        assert "Nothing written: `collectives` is not violated without the fix" in err
+        assert "No fix was written: `collectives` is not violated without the fix" in err
     else:
         assert code == 0, err
         assert "collectives: violated → confirmed" in err

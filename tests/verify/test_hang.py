@@ -1,4 +1,4 @@
-"""Ranks that will not go on are told within seconds; ranks that merely take their time are not."""
+"""Ranks that hang are reported within seconds; ranks that are merely slow are not."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_a_guarded_collective_is_told_with_stacks(verifier: Verifier, tmp_path: 
     assert verdict.details == (
         "rank 0: all_reduce [4] at train.py:12 in report",
         "rank 1: barrier at train.py:15 in <module>",
-        "rank 0 is at train.py:14 in <module> > train.py:12 in report",
-        "rank 1 is at train.py:15 in <module>",
+        "stack of rank 0: train.py:14 in <module> > train.py:12 in report",
+        "stack of rank 1: train.py:15 in <module>",
     )
     assert [str(place) for place in verdict.places] == ["train.py:12", "train.py:15"]
 
@@ -80,7 +80,7 @@ def test_a_rank_left_alone_is_told(verifier: Verifier) -> None:
     assert set(run.stall.stacks) == {0}
     assert collectives.judge(run).details[:2] == (
         "rank 0: barrier at train.py:11 in <module>",
-        "rank 1: ended its script without it",
+        "rank 1: finished the script without this collective",
     )
 
 
@@ -89,7 +89,8 @@ def test_a_size_that_differs_aborts_gloo_and_is_told(verifier: Verifier) -> None
     found = verifier(GROUP + "dist.all_reduce(torch.ones(4 + 4 * rank))\n")
     assert [v.clause for v in found.violated] == ["collectives"]
     assert found.violated[0].figures == (
-        "collective 2 of all ranks: all_reduce [4] on rank 0, all_reduce [8] on rank 1"
+        "ranks diverge at collective 2 of all ranks: all_reduce [4] on rank 0, all_reduce [8] on "
+        "rank 1"
     )
 
 
@@ -97,7 +98,7 @@ def test_a_size_that_differs_aborts_gloo_and_is_told(verifier: Verifier) -> None
 def test_a_crash_is_told_as_a_crash(verifier: Verifier) -> None:
     found = verifier(GROUP + "if rank:\n    raise ValueError('mine')\ndist.barrier()\n")
     assert found.violated == ()
-    assert found.failure.startswith("rank 1 ended with ValueError: mine\n")
+    assert found.failure.startswith("rank 1 failed with ValueError: mine\n")
     assert [rank.ended for rank in found.ranks] == ["stuck", "crash"]
 
 
@@ -128,8 +129,8 @@ def test_ranks_that_do_nothing_at_all_are_stopped_and_nobody_is_accused(
     assert (found.violated, found.exit_code) == ((), 2)
     assert found.failure.splitlines()[1:] == [
         "rank 0 waits in barrier at train.py:12 in <module>",
-        "rank 0 is at train.py:12 in <module>",
-        "rank 1 is at train.py:11 in <module>",
+        "stack of rank 0: train.py:12 in <module>",
+        "stack of rank 1: train.py:11 in <module>",
     ]
 
 

@@ -1,4 +1,4 @@
-"""What got storage without values and was not written is named, and so is what a NaN comes from."""
+"""Uninitialized parameters and buffers are named, and so is the origin of a NaN."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def test_a_reset_of_the_root_alone(verifier: Verifier, device: str) -> None:
     assert [verdict.clause for verdict in result.violated] == ["initialised"], result.failure
     found = clause(result)
     assert found.figures == (
-        "10 of 14 parameters and buffers hold what was in memory, since nothing wrote them: "
+        "10 of 14 parameters and buffers never initialized, so training starts from arbitrary "
+        "memory: "
         "`blocks.0.up.weight`, `blocks.0.up.bias`, `blocks.0.down.weight`, `blocks.0.down.bias`, "
         "`blocks.1.up.weight`, `blocks.1.up.bias` and 4 more"
     )
@@ -100,7 +101,7 @@ def test_a_reset_of_the_root_alone(verifier: Verifier, device: str) -> None:
     loss = clause(result, "loss")
     assert (loss.status.value, loss.figures) == (
         "not exercised",
-        "nan from values that nothing wrote: see initialised",
+        "loss is nan; values are uninitialized (see `initialised`)",
     )
 
 
@@ -130,9 +131,13 @@ def test_what_nobody_wrote_is_named(verifier: Verifier, lines: str, name: str) -
 
     assert [verdict.clause for verdict in result.violated] == ["initialised"], result.failure
     found = clause(result)
-    assert found.figures.startswith("1 of 14 parameters and buffers hold what was in memory")
+    assert found.figures.startswith("1 of 14 parameters and buffers never initialized")
     assert found.figures.endswith(name)
-    partly = ("`head.bias`: 1 of 2 elements on ranks 0, 1",) if name == "`head.bias`" else ()
+    partly = (
+        ("`head.bias`: 1 of 2 elements uninitialized on ranks 0, 1",)
+        if name == "`head.bias`"
+        else ()
+    )
     assert found.details == partly
 
 
@@ -162,7 +167,7 @@ def test_what_somebody_wrote_is_confirmed(verifier: Verifier, lines: str) -> Non
     assert (result.violated, result.failure) == ((), "")
     found = clause(result)
     assert found.status.value == "confirmed"
-    assert found.figures.endswith(" parameters and buffers written after they got storage")
+    assert found.figures.endswith(" parameters and buffers initialized after allocation")
 
 
 def test_what_is_still_on_the_meta_device_is_violated(verifier: Verifier) -> None:
@@ -188,7 +193,7 @@ def test_replicas_begin_equal(verifier: Verifier, same: bool) -> None:
     if same:
         assert found.figures == "11 replicated parameters equal at the start"
     else:
-        assert found.figures.startswith("copies of 11 parameters differ between ranks before the")
+        assert found.figures.startswith("replicas of 11 parameters differ between ranks before the")
 
 
 @pytest.mark.parametrize(
@@ -197,12 +202,12 @@ def test_replicas_begin_equal(verifier: Verifier, same: bool) -> None:
         (
             "model = shard(Net())\nwith torch.no_grad():\n"
             "    model.blocks[1].down.bias.fill_(float('nan'))\ntrain(model)\n",
-            "NaN first in the output of `blocks.1.down`, a `Linear` on rank 0 at step 1; "
-            "its input has none, its own parameters have one",
+            "first NaN: output of `blocks.1.down` (`Linear`) on rank 0 at step 1; "
+            "its input has none, its parameters have one",
         ),
         (
             "model = shard(Net())\ntrain(model, 1, lambda y: (y.sum() - 2e38) * 3e38 * 0)\n",
-            "no module output had a NaN",
+            "no module returned a NaN",
         ),
     ],
     ids=["a module", "the loss"],

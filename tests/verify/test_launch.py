@@ -104,7 +104,7 @@ def test_a_signal_leaves_no_process(
 def test_a_crash_under_torchrun_leaves_nothing(tmp_path: Path, scratch: Path) -> None:
     found = verify(Request("train.py", steps=None), project(tmp_path, CRASHING))
     crash = found.failure.splitlines()[0]
-    assert crash.startswith("rank 1 ended with ValueError: ")
+    assert crash.startswith("rank 1 failed with ValueError: ")
     assert [rank.ended for rank in found.ranks] == ["script", "crash"]
     assert found.exit_code == 2
     assert started_with("FSDPLINT_VERIFY=" + str(scratch)) == []
@@ -165,7 +165,9 @@ def test_two_nodes_are_one_job(tmp_path: Path) -> None:
 
 def test_more_ranks_than_memory_are_refused(tmp_path: Path) -> None:
     ranks = 10**6
-    with pytest.raises(VerifyError, match=r"1,000,000 ranks need about 191 TiB of memory and this"):
+    with pytest.raises(
+        VerifyError, match=r"1,000,000 ranks need about 191 TiB of memory, but this"
+    ):
         verify(Request("train.py", ranks=ranks), project(tmp_path, CRASHING))
 
 

@@ -1,4 +1,4 @@
-"""What is told beside a verdict: means over other numbers of targets, steps that do not show."""
+"""Notes beside a verdict: means over different numbers of targets, steps that are too small."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ for step in range(3):
 """
 MEAN = "nn.CrossEntropyLoss()(logits, target)"
 SUM = "(F.cross_entropy(logits, target, reduction='sum') / 9)"
-APART = "; each rank averages over its own targets (4 to 6), and FSDP weighs all ranks equally"
+APART = "; each rank averages over its own targets (4 to 6), but FSDP weights all ranks equally"
 STILL = (
-    " of the elements with a gradient did not change: their steps are too small for a 16-bit type"
+    " of the elements with a gradient did not change: their steps are too small for a 16-bit dtype"
 )
 
 

@@ -1,4 +1,4 @@
-"""Notebooks: each cell runs as Python, places name cells, and what is IPython's own is told."""
+"""Notebooks: each cell runs as Python, places name cells, and IPython lines are reported."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_line_of_a_cell_and_the_rule_that_finds_it(found: Verification) -> N
 
 def test_what_is_not_run_is_told(found: Verification) -> None:
     assert found.notes == (
-        "not run: `%pip install torch`, `!nvidia-smi`, `%%time` and 1 more IPython line",
+        "IPython lines skipped: `%pip install torch`, `!nvidia-smi`, `%%time` and 1 more",
     )
 
 

@@ -127,8 +127,8 @@ def test_fsdp1s_method_is_global_and_the_function_is_not(clips: Run) -> None:
     norms = [float(norm.used) for _, norm in only(clips, "fsdp1_function").all(Norm)]
     whole = math.hypot(*norms)
     assert function.figures == (
-        f"clipped by {norms[0]:.4g} on rank 0, {norms[1]:.4g} on rank 1; "
-        f"the norm of the whole gradient is {whole:.4g}"
+        f"clipped by a norm of {norms[0]:.4g} on rank 0, {norms[1]:.4g} on rank 1; "
+        f"the global norm is {whole:.4g}"
     )
     assert [place.function for place in function.places] == ["fsdp1_function"]
 
@@ -142,14 +142,14 @@ def test_gradients_of_each_ranks_own_have_no_global_norm(clips: Run) -> None:
     each = [f"{float(n.used):.4g} on rank {r}" for r, n in only(clips, "unsharded").all(Norm)]
     assert (found.status.value, found.figures) == (
         "not exercised",
-        f"each rank clips by the norm of gradients of its own: {', '.join(each)}",
+        f"each rank clips by the norm of its own gradients: {', '.join(each)}",
     )
 
 
 def test_a_norm_left_in_parts_says_so(clips: Run) -> None:
     found = gradient_norm.judge(only(clips, "inf"))
     assert found.details == (
-        "the value is a DTensor that holds this rank's part; `full_tensor()` makes it whole",
+        "the value is a DTensor with this rank's part; call `full_tensor()` for the global norm",
     )
 
 
@@ -183,7 +183,7 @@ def test_a_truth_is_the_wholes_where_all_parts_agree(reads: Run) -> None:
 @pytest.mark.parametrize("function", WHOLE)
 def test_a_read_of_the_whole_is_confirmed(reads: Run, function: str) -> None:
     found = reductions.judge(only(reads, function))
-    assert (found.status.value, found.figures) == ("confirmed", "whole DTensors read at 1 line")
+    assert (found.status.value, found.figures) == ("confirmed", "global values read at 1 line")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_read_of_the_whole_is_confirmed(reads: Run, function: str) -> None:
     [
         ("local", "no number was read from a DTensor"),
         ("torchs_own", "no number was read from a DTensor"),
-        ("<genexpr>", "parts are read on each rank: equal ones, or the script combines them"),
+        ("<genexpr>", "local values are read, but they are equal or the script combines them"),
     ],
 )
 def test_what_is_no_read_of_the_scripts(reads: Run, function: str, figures: str) -> None:
@@ -238,8 +238,7 @@ def test_replicas_that_drift_have_norms_of_their_own() -> None:
     """That is another clause's affair, and nothing is global."""
     run = of(*(norm(u, p, r) for u, p, r in ((5, 9, (0, 1)), (5, 16, (0, 1)), (10, 100, (2,)))))
     assert gradient_norm.judge(run).figures == (
-        "each rank clips by the norm of gradients of its own: 5 on rank 0, 5 on rank 1, "
-        "10 on rank 2"
+        "each rank clips by the norm of its own gradients: 5 on rank 0, 5 on rank 1, 10 on rank 2"
     )
 
 
@@ -247,8 +246,8 @@ def test_a_norm_that_the_script_brings_may_hold_more_than_is_seen() -> None:
     """Stages of a pipeline clip by one number, of which each has a part."""
     run = of(*(norm(5, power, (rank,), given=True) for rank, power in enumerate((9, 16))))
     assert gradient_norm.judge(run).figures == (
-        "every rank clips by 5, which the script brings; the gradients that rank 0 shares with "
-        "others have 3"
+        "every rank clips by 5, a norm that the script computes; the gradients that rank 0 shares "
+        "with other ranks have norm 3"
     )
 
 
@@ -256,7 +255,7 @@ def test_gradients_divided_in_two_ways_are_added_up() -> None:
     """As under tensor parallelism: biases are cut along one dimension of the mesh alone."""
     all_ranks, columns = Share((0, 1, 2, 3), "4.0"), [Share((0, 2), "4.5"), Share((1, 3), "4.5")]
     run = of(*(norm(5.0, 0.0, shares=(all_ranks, columns[rank % 2])) for rank in range(4)))
-    assert gradient_norm.judge(run).figures == "1 norm global, the last 5 (off by 0.0e+00 at most)"
+    assert gradient_norm.judge(run).figures == "1 global norm, the last 5 (error at most 0.0e+00)"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +272,7 @@ def test_a_norm_that_is_not_finite(scaled: bool, lost: bool, status: str) -> Non
 def test_a_loss_that_is_not_finite_is_violated() -> None:
     fine, bad = (Backward(2, text, text == "1.0", True, None) for text in ("1.0", "nan"))
     found = loss.judge(of(fine, bad))
-    assert (found.status.value, found.figures) == ("violated", "nan on rank 1 at step 3")
+    assert (found.status.value, found.figures) == ("violated", "loss is nan on rank 1 at step 3")
     assert loss.judge(of(fine, fine)).status.value == "confirmed"
     assert loss.judge(Run(())).status.value == "not exercised"
 
@@ -282,10 +281,10 @@ def test_a_scaled_loss_is_another_number() -> None:
     """A scale that is too high is the scaler's business."""
     fine, bad = (Backward(0, v, v != "inf", True, None, scaled=True) for v in ("65536.0", "inf"))
     assert loss.judge(of(fine, bad)).figures == (
-        "1 of 2 losses not finite as scaled by the gradient scaler, which lowers its scale then"
+        "1 of 2 losses not finite after scaling; the gradient scaler then lowers its scale"
     )
     assert loss.judge(of(fine)).figures == (
-        "1 loss between 6.554e+04 and 6.554e+04, as scaled by the gradient scaler"
+        "1 loss between 6.554e+04 and 6.554e+04 (scaled by the gradient scaler)"
     )
     own = replace(bad, scaled=False)
     assert loss.judge(of(bad, own)).status.value == "violated"

@@ -86,7 +86,7 @@ model = FSDP(
 """
     assert said(run(verifier, tmp_path, body), "units") == (
         Status.CONFIRMED,
-        "1 unit, 1 parameter; each rank keeps 50.0 % of 20 elements",
+        "1 unit, 1 parameter; each rank holds 50.0% of 20 elements",
     )
 
 
@@ -120,7 +120,7 @@ model = FSDP(nn.Sequential(inner, nn.Linear(4, 4)), device_id=rank, ignored_modu
 """
     status, figures = said(run(verifier, tmp_path, body), "coverage")
     assert status is Status.NOT_EXERCISED
-    assert figures.startswith("2 ignored parameters that an optimizer holds (`0.bias`, `0.weight`)")
+    assert figures.startswith("2 ignored parameters in an optimizer (`0.bias`, `0.weight`)")
 
 
 TIED = """
@@ -178,7 +178,7 @@ raise ValueError
     found = verifier(tmp_path / "train.py", steps=None)
     assert said(found, "coverage") == (
         Status.NOT_EXERCISED,
-        "the script failed before a step",
+        "the script failed before its first optimizer step",
     )
 
 
@@ -196,7 +196,7 @@ for _ in range(2):
 """
     (verdict,) = run(verifier, tmp_path, body).violated
     assert verdict.clause == "accumulation"
-    assert verdict.fix.startswith("run the backward inside `no_sync` too")
+    assert verdict.fix.startswith("run the backward pass inside `no_sync`, too")
 
 
 def test_an_error_that_a_rank_swallows_is_told(verifier: Verifier, tmp_path: Path) -> None:
@@ -215,7 +215,8 @@ except ValueError:
     (verdict,) = found.violated
     assert verdict.clause == "collectives"
     assert verdict.details[0] == (
-        "rank 0: ended its script without it, after ValueError at train.py:24: unknown device"
+        "rank 0: finished the script without this collective, after ValueError at train.py:24: "
+        "unknown device"
     )
 
 
@@ -230,7 +231,7 @@ fully_shard(model)
 """
     assert said(run(verifier, tmp_path, body), "parameters-change") == (
         Status.CONFIRMED,
-        "1 of 1 parameter moved in 3 steps; the gradients of 2 more are zero",
+        "1 of 1 parameter changed in 3 steps; the gradients of 2 more are zero",
     )
 
 
@@ -249,7 +250,7 @@ model = FSDP(model, device_mesh=mesh["data"], use_orig_params=True)
     found = verifier(tmp_path / "train.py", steps=None, ranks=4)
     assert said(found, "units") == (
         Status.CONFIRMED,
-        "1 unit, 1 parameter; each rank keeps 25.0 % of 32 elements",
+        "1 unit, 1 parameter; each rank holds 25.0% of 32 elements",
     )
 
 

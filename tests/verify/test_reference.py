@@ -49,7 +49,10 @@ def test_a_sound_run_is_confirmed(warm: Warm, variant: str, ranks: int, toleranc
     assert found.figures.startswith(f"2 steps, {parameters} parameters: ")
     assert found.figures.endswith(f", tolerance {tolerance}")
     assert found.details[0] == "output: equal"
-    assert sum(detail.startswith("by itself, the unsharded ") for detail in found.details) == 1
+    assert (
+        sum(detail.startswith("trained on its own, the unsharded ") for detail in found.details)
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,7 @@ def test_what_sharding_changes_is_violated(
     found = verdict(warm, variant)
 
     assert found.status is Status.VIOLATED, found.figures
-    assert found.figures.startswith(f"differs from step 1 on, first in the {kind}: ")
+    assert found.figures.startswith(f"differs from step 1 on, first in the {kind}; ")
     assert sum(detail in text for text in found.details) == 1
     (place,) = found.places
     assert line in SCRIPT.read_text().splitlines()[place.line - 1]
@@ -79,12 +82,12 @@ def test_what_sharding_changes_is_violated(
 @pytest.mark.parametrize(
     ("variant", "reason"),
     [
-        ("tensor-parallel", "`head.weight` is divided by tensor parallelism too"),
-        ("talks", "the forward itself communicates between ranks (all_reduce)"),
-        ("counts", "the forward gives another result each time"),
-        ("around", "gradients reach `blocks.0.norm.weight` around the model's forward"),
-        ("unpicklable", "the model's inputs cannot be kept"),
-        ("several", "the script does not run in one process (AssertionError: several ranks,"),
+        ("tensor-parallel", "`head.weight` is also sharded by tensor parallelism"),
+        ("talks", "the model's forward calls a collective (`all_reduce`)"),
+        ("counts", "the forward is not deterministic"),
+        ("around", "gradients reach `blocks.0.norm.weight` outside the model's forward"),
+        ("unpicklable", "the model's inputs cannot be saved"),
+        ("several", "the script fails in one process (AssertionError: several ranks,"),
     ],
 )
 def test_what_cannot_be_compared_is_said(warm: Warm, variant: str, reason: str) -> None:
@@ -111,7 +114,7 @@ def test_the_first_kind_that_differs_and_the_largest_difference_are_told() -> No
 
     assert (found.status, found.places) == (Status.VIOLATED, (Place("t.py", 1),))
     assert found.figures == (
-        "differs from step 1 on, first in the gradient: "
+        "differs from step 1 on, first in the gradient; "
         "largest difference 2e-5 (gradient of a.weight), tolerance 1e-5"
     )
 
@@ -128,7 +131,7 @@ def test_a_difference_within_tolerance_is_confirmed_with_its_size() -> None:
         "2 steps, 4 parameters: largest difference 3.1e-8 (gradient of a.weight), tolerance 1e-5"
     )
     assert found.details[-1] == (
-        "by itself, the unsharded model ends 4e-8 away, with what rounding grows to"
+        "trained on its own, the unsharded model ends 4e-8 away: accumulated rounding"
     )
 
 
@@ -139,8 +142,8 @@ def test_a_difference_within_tolerance_is_confirmed_with_its_size() -> None:
         (of(ProbeFailed("capture", "Incomparable: so it is")), None, "so it is"),
         (of(ProbeFailed("capture", "ValueError: no")), of(compared("output", 1.0)), "ValueError: "),
         (of(), of(compared("output", 0.0), NotCompared("it is so")), "it is so"),
-        (of(), of(Ended("script", 0)), "in one process the script takes no optimizer step"),
-        (of(), of(), "the script does not come to its first step in one process"),
+        (of(), of(Ended("script", 0)), "the script takes no optimizer step in one process"),
+        (of(), of(), "the script does not reach its first optimizer step in one process"),
     ],
 )
 def test_without_a_full_comparison_nothing_is_claimed(

@@ -60,10 +60,10 @@ def test_a_violated_clause_ends_with_what_to_do(verifier: Verifier, tmp_path: Pa
     }
     section = next(s for s in _text(found, tmp_path).split("\n\n") if s.startswith("✗ optimizer"))
     assert section.splitlines()[-3:-1] == [
-        "  rule:  optimizer-before-sharding at train.py:9",
-        "  fix:   build the optimizer after the last `fully_shard`",
+        "  rule:     optimizer-before-sharding at train.py:9",
+        "  fix:      build the optimizer after the last `fully_shard`",
     ]
-    assert section.splitlines()[-1].startswith("  run:   fsdplint check train.py --select ")
+    assert section.splitlines()[-1].startswith("  run:      fsdplint check train.py --select ")
 
 
 def test_a_crash_is_explained(verifier: Verifier, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_crash_is_explained(verifier: Verifier, tmp_path: Path) -> None:
         "shard each module in `model.layers`",
         "fsdplint check train.py --select container-sharded --fix",
     )
-    assert f"  rule:  {remedy.rule}\n" in _text(found, tmp_path)
+    assert f"  rule:     {remedy.rule}\n" in _text(found, tmp_path)
 
 
 def test_a_fix_that_is_declined_is_made_by_hand(verifier: Verifier, tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_what_a_script_printed_last_is_shown(
 ) -> None:
     found = _remedied(verifier, tmp_path, lines)
     assert found.exit_code == 2
-    sections = [s for s in _text(found, tmp_path).split("\n\n") if " printed last\n" in s]
+    sections = [s for s in _text(found, tmp_path).split("\n\n") if s.startswith("last output of ")]
     assert len(sections) == (2 if "RANK" in lines else 1)
     assert sections[-1].splitlines()[-1] == printed
-    assert "printed last" not in _text(_remedied(verifier, tmp_path, EARLY), tmp_path)
+    assert "last output of" not in _text(_remedied(verifier, tmp_path, EARLY), tmp_path)
 
 
 def _made(clause: str, ranks: int, tmp_path: Path) -> Remedy:
@@ -153,7 +153,7 @@ def _made(clause: str, ranks: int, tmp_path: Path) -> Remedy:
 def test_rules_that_find_nothing_are_named(tmp_path: Path) -> None:
     remedy = _made("forward", 2, tmp_path)
     assert remedy == Remedy(
-        "direct-forward, custom-method-bypasses-hooks; not found in the code",
+        "direct-forward, custom-method-bypasses-hooks (not found in the code)",
         FIXES["forward"],
         "fsdplint explain direct-forward",
     )

@@ -51,14 +51,16 @@ def test_a_sound_checkpoint_is_confirmed(
 ) -> None:
     found = verdict(warm, variant, ranks, again)
     on = " and ".join(map(str, again))
-    assert found.figures.startswith(f"saved after 2 steps on {ranks} ranks; resumed on {on}: ")
+    assert found.figures.startswith(
+        f"saved after 2 steps on {ranks} ranks; resumed on {on} ranks: "
+    )
     assert found.status is Status.CONFIRMED, (found.figures, found.details)
 
 
 def test_a_save_at_the_end_is_compared_without_another_step(warm: Warm) -> None:
     found = verdict(warm, "last")
     assert found.figures == (
-        "saved after 6 steps on 2 ranks; resumed on 2: 6 parameters, 3 buffers, 18 optimizer "
+        "saved after 6 steps on 2 ranks; resumed on 2 ranks: 6 parameters, 3 buffers, 18 optimizer "
         "states as they were"
     )
 
@@ -74,8 +76,8 @@ def test_a_save_at_the_end_is_compared_without_another_step(warm: Warm) -> None:
         ),
         (
             "no-schedule",
-            "lr of group 0 is 0.01 in step 2, not 0.005",
-            "the data go on where they were",
+            "lr of group 0 is 0.01 at step 2, not 0.005",
+            "the data continues where it stopped",
         ),
         (
             "reset-buffers",
@@ -85,7 +87,7 @@ def test_a_save_at_the_end_is_compared_without_another_step(warm: Warm) -> None:
         (
             "rounded",
             "6 of 6 parameters changed (by up to 0.0021), 2 of 3 buffers changed (by up to 0.0018)",
-            "the data go on where they were",
+            "the data continues where it stopped",
         ),
     ],
 )
@@ -93,7 +95,7 @@ def test_what_a_checkpoint_loses_is_told_by_name(
     warm: Warm, variant: str, figures: str, detail: str
 ) -> None:
     found = verdict(warm, variant)
-    assert found.figures == f"saved after 2 steps on 2 ranks; resumed on 2: {figures}"
+    assert found.figures == f"saved after 2 steps on 2 ranks; resumed on 2 ranks: {figures}"
     assert detail in found.details
     assert found.status is Status.VIOLATED
     assert [place.function for place in found.places] == ["save"]
@@ -103,16 +105,17 @@ def test_what_tensor_parallelism_divides_is_compared(warm: Warm) -> None:
     found = verdict(warm, "tp no-optimizer", 4, (4,))
     assert (found.status, found.figures) == (
         Status.VIOLATED,
-        "saved after 2 steps on 4 ranks; resumed on 4: 18 of 18 optimizer states changed (by up "
-        "to 1)",
+        "saved after 2 steps on 4 ranks; resumed on 4 ranks: 18 of 18 optimizer states changed "
+        "(by up to 1)",
     )
 
 
 def test_slices_of_ranks_need_as_many_ranks(warm: Warm) -> None:
     found = verdict(warm, "slices", 2, (3,))
     assert found.figures == (
-        "saved after 2 steps on 2 ranks; resumed on 3: it ends with RuntimeError: The size of "
-        "tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0"
+        "saved after 2 steps on 2 ranks; resumed on 3 ranks: fails before its first step with "
+        "RuntimeError: The size of tensor a (2) must match the size of tensor b (3) at "
+        "non-singleton dimension 0"
     )
     assert [place.function for place in found.places] == ["load"]
 
@@ -136,9 +139,9 @@ def test_what_changes_behind_a_save_is_not_what_was_saved(warm: Warm) -> None:
     assert (found.status, found.details) == (
         Status.CONFIRMED,
         (
-            "the data go on where they were",
-            "random numbers go on where they were",
-            "loss 1 is 6.40282, and 14.4061 in the uninterrupted run",
+            "the data continues where it stopped",
+            "random numbers continue where they stopped",
+            "loss 1 is 6.40282, but 14.4061 in the uninterrupted run",
         ),
     )
 
@@ -150,8 +153,8 @@ def test_a_run_that_resumes_from_nothing_known_fails(warm: Warm, variant: str, g
     result = verify(request, SCRIPT.parent, launcher=warm)
     assert (result.exit_code, result.failure) == (
         2,
-        "the resumption could not be judged: saved after 2 steps on 2 ranks; resumed on 2: all of "
-        "it differs: nothing was loaded, or another checkpoint; `--resume-args` takes what the "
+        "the resumed run could not be judged: saved after 2 steps on 2 ranks; resumed on 2 ranks: "
+        "nothing was restored; if the script needs arguments to resume, pass them with "
         "script needs",
     )
 
@@ -160,15 +163,15 @@ def test_a_resumed_run_that_ends_early_is_no_resumption(warm: Warm) -> None:
     found = verdict(warm, "crashes")
     assert (found.status, found.figures) == (
         Status.VIOLATED,
-        "saved after 2 steps on 2 ranks; resumed on 2: it ends with RuntimeError after it has "
-        "taken steps: no more",
+        "saved after 2 steps on 2 ranks; resumed on 2 ranks: fails after its first step with "
+        "RuntimeError: no more",
     )
 
 
 def test_a_path_by_rank_is_not_found_again(warm: Warm) -> None:
     found = verdict(warm, "path")
     assert found.status is Status.VIOLATED
-    assert "it ends with CheckpointException: " in found.figures
+    assert "fails before its first step with CheckpointException: " in found.figures
 
 
 def test_data_that_begin_anew_are_told_and_no_violation(warm: Warm) -> None:
@@ -176,8 +179,8 @@ def test_data_that_begin_anew_are_told_and_no_violation(warm: Warm) -> None:
     assert (found.status, found.details[:2]) == (
         Status.CONFIRMED,
         (
-            "the data begin anew, with the first batch of all",
-            "random numbers begin anew, with the first of all",
+            "the data starts over from the first batch",
+            "random numbers start over",
         ),
     )
 
@@ -186,7 +189,7 @@ def test_random_numbers_that_nothing_seeds_are_told(warm: Warm) -> None:
     found = verdict(warm, "draws")
     assert (found.status, found.details[1]) == (
         Status.CONFIRMED,
-        "random numbers are others than the uninterrupted run's",
+        "random numbers differ from the uninterrupted run's",
     )
 
 
@@ -194,8 +197,8 @@ def test_a_script_that_does_not_take_the_arguments(warm: Warm) -> None:
     found = verdict(warm, "", given="--unknown")
     assert (found.status, found.figures) == (
         Status.NOT_EXERCISED,
-        "saved after 2 steps on 2 ranks; resumed on 2: the script does not take the arguments "
-        "(error: unrecognized arguments: --unknown)",
+        "saved after 2 steps on 2 ranks; resumed on 2 ranks: the script exits with an error "
+        "(error: unrecognized arguments: --unknown); check `--resume-args`",
     )
 
 
@@ -203,7 +206,7 @@ def test_a_run_without_a_save_shows_nothing(warm: Warm) -> None:
     found = verdict(warm, "--unknown")
     assert (found.status, found.figures) == (
         Status.NOT_EXERCISED,
-        "the run came to no save after a step",
+        "the run saved nothing after an optimizer step",
     )
 
 
@@ -211,10 +214,10 @@ def test_what_a_script_has_dropped_at_its_end_is_not_missed(warm: Warm) -> None:
     found = verdict(warm, "last dropped")
     assert (found.status, found.figures) == (
         Status.NOT_EXERCISED,
-        "saved after 6 steps on 2 ranks; resumed on 2: it took no step, and no model was left at "
-        "its end",
+        "saved after 6 steps on 2 ranks; resumed on 2 ranks: no step, and no model left at the "
+        "end of the script",
     )
     found = verdict(warm, "last dropped-optimizer")
     assert found.figures == (
-        "saved after 6 steps on 2 ranks; resumed on 2: 6 parameters, 3 buffers as they were"
+        "saved after 6 steps on 2 ranks; resumed on 2 ranks: 6 parameters, 3 buffers restored"
     )

@@ -132,11 +132,11 @@ def verdict(run: Run, *paths: str) -> Verdict:
 
 
 MODEL = "76 of 76 elements of `Net`"
-MOMENTS = "152 of 152 elements of the optimizer's state"
-WHOLE = "loads into an unsharded `Net`: 4 of 4 names of `Net`, 76 elements"
-ALONE = "holds the slices of rank 0 alone:"
+MOMENTS = "152 of 152 elements of the optimizer state"
+WHOLE = "loads into an unsharded `Net`: 4 of 4 parameters of `Net`, 76 elements"
+ALONE = "holds only the shards of rank 0:"
 HALF = "38 of 76 elements of `Net`"
-HALF_MOMENTS = "76 of 152 elements of the optimizer's state"
+HALF_MOMENTS = "76 of 152 elements of the optimizer state"
 
 
 def saved_alone(paths: str, figures: str) -> list[tuple[str, str]]:
@@ -147,17 +147,17 @@ def saved_alone(paths: str, figures: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("paths", "figures"),
     [
-        ("part-0.pt part-1.pt", f"`part-0.pt`, `part-1.pt`: the parts of 2 ranks, {MODEL}"),
-        ("checkpoint", f"`checkpoint`: the parts of 2 ranks, {MODEL}; {MOMENTS}"),
-        ("later", f"`later`: the parts of 2 ranks, {MODEL}"),
-        *saved_alone("own-0 own-1", f"`own-0`, `own-1`: the parts of 2 ranks, {MODEL}"),
+        ("part-0.pt part-1.pt", f"`part-0.pt`, `part-1.pt`: shards of 2 ranks, {MODEL}"),
+        ("checkpoint", f"`checkpoint`: shards of 2 ranks, {MODEL}; {MOMENTS}"),
+        ("later", f"`later`: shards of 2 ranks, {MODEL}"),
+        *saved_alone("own-0 own-1", f"`own-0`, `own-1`: shards of 2 ranks, {MODEL}"),
         ("gathered-by-all.pt", f"`gathered-by-all.pt` {WHOLE}"),
         ("prefixed.pt", f"`prefixed.pt` {WHOLE}"),
-        ("both.pt", f"`both.pt` {WHOLE}; the optimizer's state, 152 elements"),
+        ("both.pt", f"`both.pt` {WHOLE}; the optimizer state, 152 elements"),
         ("one.pt two.pt", f"`one.pt`, `two.pt` {WHOLE.replace('loads', 'load')}"),
         ("pickled.pkl", f"`pickled.pkl` {WHOLE}"),
         ("opened.pt", f"`opened.pt` {WHOLE}"),
-        ("", f"`a buffer in memory` {WHOLE}"),
+        ("", f"an in-memory buffer {WHOLE}"),
     ],
 )
 def test_what_holds_the_whole_is_confirmed(fsdp2: Run, paths: str, figures: str) -> None:
@@ -173,7 +173,7 @@ def test_what_holds_the_whole_is_confirmed(fsdp2: Run, paths: str, figures: str)
         ("local.pt", f"`local.pt` {ALONE} {HALF}"),
         *saved_alone("alone", f"`alone` {ALONE} {HALF}"),
         ("moments.pt", f"`moments.pt` {ALONE} {HALF_MOMENTS}"),
-        ("by-all.pt", f"ranks 0, 1 write `by-all.pt`, and one's slices stay: {HALF}"),
+        ("by-all.pt", f"ranks 0, 1 write `by-all.pt`, so only one rank's shards survive: {HALF}"),
     ],
 )
 def test_slices_alone_are_violated(fsdp2: Run, path: str, figures: str) -> None:
@@ -186,19 +186,19 @@ def test_an_empty_state_dict_over_a_whole_one_is_violated(fsdp2: Run) -> None:
     found = verdict(fsdp2, "offloaded-by-all.pt")
     stored = fsdp2.saved["offloaded-by-all.pt"]
     # Two ranks that write one file at a time may also leave one that nobody can read.
-    stays = "" if stored.broken else f" ({stored.tensors} here)"
+    stays = "" if stored.broken else f" ({stored.tensors} in this run)"
     assert found.status.value == "violated"
     assert found.figures == (
-        "every rank writes `offloaded-by-all.pt`, 4 tensors on rank 0, 0 tensors on rank 1: "
-        f"the last one's stays{stays}"
+        "several ranks write `offloaded-by-all.pt` (4 tensors on rank 0, 0 tensors on rank 1), "
+        f"and only the last write survives{stays}"
     )
 
 
 @pytest.mark.parametrize(
     ("path", "figures"),
     [
-        ("partial.pt", "1 of 4 names of `Net`, 32 elements"),
-        ("random.pt", "what was saved is no model's and no optimizer's state"),
+        ("partial.pt", "only partial states are saved: 1 of 4 parameters of `Net`, 32 elements"),
+        ("random.pt", "no save holds a model's or an optimizer's state"),
     ],
 )
 def test_a_part_on_purpose_is_no_verdict(fsdp2: Run, path: str, figures: str) -> None:
@@ -242,7 +242,10 @@ def test_without_a_save_the_reason_is_said(verifier: Verifier) -> None:
         found = verifier(script, steps=steps).verdicts
         reasons += [(v.status.value, v.figures) for v in found if v.clause == "saves"]
     assert reasons == [
-        ("not exercised", "no save in the first 1 step; `--steps all` runs the script to its end"),
+        (
+            "not exercised",
+            "no save in the first 1 step; use `--steps all` to run the script to its end",
+        ),
         ("not exercised", "the script saves nothing"),
     ]
 
@@ -274,7 +277,7 @@ def test_a_model_that_cannot_be_pickled_is_violated(verifier: Verifier) -> None:
     script = FSDP2[: FSDP2.index("sharded =")] + 'torch.save(model, "model.pt")\n'
     result = verifier(script, steps=None)
     assert [found.clause for found in result.violated] == ["saves"]
-    assert result.violated[0].figures.startswith("`torch.save` cannot write slices to `model.pt`")
+    assert result.violated[0].figures.startswith("`torch.save` cannot write shards to `model.pt`")
 
 
 def slices(position: int, ranks: tuple[int, ...], of: int, path: str) -> Save:
@@ -304,7 +307,7 @@ def test_copies_of_one_part_are_not_the_whole() -> None:
     found = saves.judge(made(saved))
     assert (found.status.value, found.figures) == (
         "violated",
-        "`0.pt`, `2.pt` hold the slices of ranks 0, 2 alone: 50 of 100 elements of `Net`",
+        "`0.pt`, `2.pt` hold only the shards of ranks 0, 2: 50 of 100 elements of `Net`",
     )
 
 
@@ -339,7 +342,7 @@ SPARSE = """
 ids = torch.eye(3).to_sparse()
 torch.save({"ids": ids, "model": gathered}, f"{rank}.pt")
 """
-LIVE = "is the trained parameters' own memory: it never averages anything"
+LIVE = "shares the memory of the trained parameters, so it averages nothing"
 
 
 @pytest.mark.parametrize(
@@ -367,10 +370,8 @@ def test_a_path_by_rank_is_no_checkpoint_of_all(verifier: Verifier) -> None:
         f"{HEAD}model = fully_shard(Net().cuda())\ntrain(model)\n{saved}\n", steps=None
     )
     (verdict,) = result.violated
-    assert (
-        verdict.figures == "`last-0` holds the slices of rank 0 alone: 38 of 76 elements of `Net`"
-    )
-    assert verdict.fix == "give every rank the same path of the checkpoint"
+    assert verdict.figures == "`last-0` holds only the shards of rank 0: 38 of 76 elements of `Net`"
+    assert verdict.fix == "pass the same checkpoint path on every rank"
 
 
 def test_a_sparse_tensor_leaves_the_rest_judged(verifier: Verifier) -> None:

@@ -61,7 +61,7 @@ def test_different_parts_are_mixed(
 ) -> None:
     verdict = judged(verifier, sharding, before)
     assert verdict.status is Status.VIOLATED
-    assert verdict.figures.startswith(f"{said}, though ranks 0, 1 hold different ones: ")
+    assert verdict.figures.startswith(f"{said}, but ranks 0, 1 hold different shards: ")
     assert [place.path for place in verdict.places] == ["train.py"]
 
 
@@ -106,7 +106,7 @@ def test_replicas_of_a_part_may_be_averaged(verifier: Verifier) -> None:
 def test_parts_are_not_to_be_averaged_over_all_ranks(verifier: Verifier) -> None:
     verdict = judged(verifier, HSDP, AVERAGE_LOCALS.format(""), ranks=4)
     assert verdict.status is Status.VIOLATED
-    assert "ranks 0, 1 hold different ones" in verdict.figures
+    assert "ranks 0, 1 hold different shards" in verdict.figures
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`--shrink`: configurations that modules are built from are made smaller, and that is told."""
+"""`--shrink`: configurations of modules are made smaller, and the report says so."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ sum(p.sum() for p in model.parameters()).backward()
 optimizer.step()
 """
 OF_LIBRARY = (
-    "--shrink changed `Config`: num_hidden_layers 2 (was 6), hidden_size 16 (was "
+    "`--shrink` changed `Config`: num_hidden_layers 2 (was 6), hidden_size 16 (was "
     "64), num_attention_heads 2 (was 8), num_key_value_heads 1 (was 4), intermediate_size 24 (was "
     "96)"
 )
@@ -101,7 +101,7 @@ def run(warm: Warm, folder: Path, model: str, shrink: bool = True) -> Verificati
     [
         (
             "model = Net(Sizes())",
-            "--shrink changed `Sizes`: n_layer 2 (was 5), n_head 3 (was 6), n_embd 48 (was 96)",
+            "`--shrink` changed `Sizes`: n_layer 2 (was 5), n_head 3 (was 6), n_embd 48 (was 96)",
             2,
         ),
         ("model = Model(Config())", OF_LIBRARY, 2),
@@ -139,4 +139,4 @@ def test_other_modules_are_built_and_copied_as_ever(warm: Warm, tmp_path: Path) 
         "assert model[1].linear1.out_features == 2048\n"
     )
     found = run(warm, tmp_path, model)
-    assert (found.notes, found.failure) == (("--shrink found no configuration to change",), "")
+    assert (found.notes, found.failure) == (("`--shrink` found no configuration to change",), "")

@@ -73,7 +73,7 @@ def test_too_many_files_are_refused(
     monkeypatch.setattr(workspace_module, "MOST_FILES", 2)
     for name in "abc":
         (source / name).touch()
-    with pytest.raises(VerifyError, match="more than 2 files and folders; verify copies its"):
+    with pytest.raises(VerifyError, match="more than 2 files and folders; verify copies the"):
         stage(source, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
@@ -148,7 +148,7 @@ def test_what_lies_beside_is_found_from_the_copy(tmp_path: Path) -> None:
 def test_a_script_that_is_not_copied_is_named(source: Path) -> None:
     (source / "wandb").mkdir()
     (source / "wandb" / "train.py").touch()
-    with pytest.raises(VerifyError, match=r"wandb/train\.py lies in a folder that verify does not"):
+    with pytest.raises(VerifyError, match=r"wandb/train\.py is in a folder that verify does not"):
         verify(Request("wandb/train.py"), source)
 
 

@@ -60,11 +60,14 @@ def text(result: Verification) -> str:
         (
             FAKE,
             "the parameters at the optimizer's step could not be observed: "
-            "they are fake tensors, which hold no values",
+            "they are fake tensors without values",
         ),
         (NO_PARAMETER, "nothing to verify: no parameter of an FSDP unit was seen"),
-        ("build()", "nothing to verify: the script ended before a forward, a step or a save"),
-        (NO_STEP, "nothing to verify of the steps: backward ran and no optimizer stepped"),
+        (
+            "build()",
+            "nothing to verify: the script ended before a forward, an optimizer step or a save",
+        ),
+        (NO_STEP, "nothing to verify: backward ran, but no optimizer stepped"),
     ],
     ids=["fake", "no parameter", "nothing runs", "no step"],
 )

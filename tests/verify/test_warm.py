@@ -66,7 +66,7 @@ def test_a_server_that_is_gone_is_told(tmp_path: Path) -> None:
     with Warm() as warm:
         os.kill(warm.pid, signal.SIGKILL)
         found = verify(Request("train.py", device="cpu"), tmp_path, launcher=warm)
-    assert found.failure == "no rank began\nthe process that forks ranks died"
+    assert found.failure == "no rank started\nthe process that starts ranks died"
     assert found.exit_code == 2
 
 

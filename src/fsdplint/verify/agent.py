@@ -22,7 +22,7 @@ from fsdplint.verify.request import REQUEST_VARIABLE
 
 
 class Rank(subprocess.Popen[bytes]):
-    """A process that the launcher starts; notes how it ended as soon as that is known."""
+    """A process that the launcher starts; it records how it ended as soon as that is known."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._rank = (kwargs.get("env") or {}).get("RANK")

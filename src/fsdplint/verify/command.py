@@ -1,4 +1,4 @@
-"""`fsdplint verify`: its options, what it says before and while it runs, and its report."""
+"""`fsdplint verify`: its options, its progress messages, and its report."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _LAUNCHER = (
 
 
 class _Verify(click.Command):
-    """Explains where the script's own options go."""
+    """A command that explains where the script's own options go."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            hint = f"{error.format_message()} The script's own go after --."
+            hint = f"{error.format_message()} Put the script's own options after --."
             raise click.UsageError(hint) from error
 
 
 def length(value: str) -> int | None:
-    """Return the number of steps that an option asks for; None for all.
+    """Return the number of steps that an option requests; None for all.
 
     Raises:
         click.BadParameter: it is neither a number nor ``all``.
@@ -160,15 +160,15 @@ def verify(
     """
     directory = Path.cwd()
     if (resume_args or resume_nproc) and not resume:
-        raise click.UsageError("--resume-args and --resume-nproc are for --resume")
+        raise click.UsageError("--resume-args and --resume-nproc require --resume")
     if resume and reference:
-        raise click.UsageError("--resume and --reference are two comparisons: choose one")
+        raise click.UsageError("--resume and --reference cannot be combined")
     if resume and any(launcher.values()):
-        raise click.UsageError("--resume is for one node")
+        raise click.UsageError("--resume supports only one node")
     for clause, given in (("resume", resume), ("equivalence", reference)):
         if clause in clauses and not given:
             option = "--resume" if clause == "resume" else "--reference"
-            raise click.UsageError(f"the clause {clause} is judged with {option}")
+            raise click.UsageError(f"the clause {clause} requires {option}")
     request = Request(
         below(script, directory),
         arguments,
@@ -198,11 +198,11 @@ def _named(value: str | None) -> tuple[str, ...]:
         return ()
     names = tuple(filter(None, (name.strip() for name in value.split(","))))
     if not names:
-        raise click.BadParameter("no clause is named.")
+        raise click.BadParameter("name at least one clause.")
     for name in names:
         if name not in NAMES:
             question = suggest(name, NAMES)
-            raise click.BadParameter(f"{name!r} is no clause{question or '.'}")
+            raise click.BadParameter(f"{name!r} is not a clause{question or '.'}")
     return names
 
 
@@ -214,15 +214,15 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def below(script: str, directory: Path) -> str:
-    """Return the script's path from the directory it starts in, which is what is copied.
+    """Return the script's path relative to the directory that is copied.
 
     Raises:
-        click.UsageError: it does not lie under it.
+        click.UsageError: it is outside.
     """
     path = Path(os.path.relpath(script, directory))
     if path.parts[0] == os.pardir or path.is_absolute():
         raise click.UsageError(
-            f"{script} does not lie under the working directory, which verify runs a copy of"
+            f"{script} is outside the working directory, which is all that verify copies"
         )
     return path.as_posix()
 
@@ -249,7 +249,7 @@ def _run(
     try:
         with status_line() as progress:
             verification = run.verify(request, directory, progress=progress)
-            progress("looking for the rules in the code")
+            progress("checking the code for related rules")
             verification = with_remedies(verification, directory)
     except VerifyError as error:
         raise click.ClickException(str(error)) from error
@@ -269,7 +269,7 @@ def _expect_folder(output_file: str | None) -> None:
 
 
 def ensure_torch() -> None:
-    """End the command with one sentence where there is no PyTorch to run a script with."""
+    """End the command with one sentence if PyTorch is missing or too old."""
     from fsdplint.verify.run import missing
 
     if reason := missing():
@@ -278,8 +278,8 @@ def ensure_torch() -> None:
 
 def _announcement(request: Request, directory: Path) -> str:
     ranks = f"{request.ranks} rank{'s'[: request.ranks != 1]}"
-    again = f", and again on {', '.join(map(str, request.resume))}" if request.resume else ""
+    again = f", resuming on {', '.join(map(str, request.resume))}" if request.resume else ""
     return printable(
-        f"fsdplint: executing {request.script} on {ranks}{again}, in a scratch copy of "
-        f"{directory}; what it writes elsewhere stays"
+        f"fsdplint: running {request.script} on {ranks}{again} in a scratch copy of "
+        f"{directory}; files it writes elsewhere stay"
     )

@@ -1,4 +1,4 @@
-"""What one run left behind, rank by rank: all that the clauses judge."""
+"""The evidence of one run, rank by rank: all that the clauses judge."""
 
 from __future__ import annotations
 
@@ -46,24 +46,25 @@ class RankRun:
 
     @cached_property
     def ended(self) -> Ended | None:
-        """How the script ended here; None where the process died or was stopped."""
+        """How the script ended here; None if the process died or was stopped."""
         return self.first(Ended)
 
     @cached_property
     def started(self) -> Started | None:
-        """The rank's first event; None where it did not come so far."""
+        """The rank's first event; None if it did not start."""
         return self.first(Started)
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Ranks that would not have gone on.
+    """Ranks that hang or ran out of time.
 
     Attributes:
-        certain: the collectives of the ranks contradict each other; else time ran out.
+        certain: the collectives of the ranks contradict each other; else the run timed out or
+            is idle.
         seconds: without any progress, when it was noticed.
         stacks: per rank the lines of its main thread, innermost first.
-        working: ranks that were getting on when time ran out, so that the others wait for them.
+        working: ranks that were still running at the timeout, while the others waited for them.
     """
 
     certain: bool
@@ -77,8 +78,8 @@ class Run:
     """All ranks of one run on this node.
 
     Attributes:
-        stall: set where the ranks had to be stopped.
-        launcher: what the launcher itself said.
+        stall: set if the ranks had to be stopped.
+        launcher: what the launcher itself printed.
         saved: what the files that were saved hold at the end, by path.
     """
 
@@ -90,7 +91,7 @@ class Run:
 
     @cached_property
     def started(self) -> Started | None:
-        """The beginning of the first rank that came so far."""
+        """The first event of the first rank that started."""
         return next((rank.started for rank in self.ranks if rank.started), None)
 
     @property

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers in readable form."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _digits(value: float, digits: int) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share of 1 in per cent."""
+    """Write a share of 1 as a percentage."""
     text = f"{100 * share:.1f}"
-    return f"{text.removesuffix('.0') if text == '100.0' else text} %"
+    return f"{text.removesuffix('.0') if text == '100.0' else text}%"
 
 
 def plural(number: int, noun: str, nouns: str = "") -> str:

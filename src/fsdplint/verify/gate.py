@@ -27,16 +27,16 @@ from fsdplint.verify.workspace import VerifyError
 
 _COLLECTIVES = "collectives"
 _SAVES = "saves"
-"""The clause that a script mostly shows at its end, behind the last step."""
+"""The clause that a script mostly exercises at its end, after the last step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What two runs say of a fix.
+    """What two runs show about a fix.
 
     Attributes:
-        clauses: those that the fixed rules name, in order.
-        refusal: why the fix is not proved; empty where it is.
+        clauses: those that the fixed rules cover, in order.
+        refusal: why the fix is not proved; empty if it is.
     """
 
     before: Verification
@@ -54,13 +54,12 @@ def prove(
     launcher: Launcher,
     progress: Callable[[str], None],
 ) -> Proof:
-    """Run the script as it is and with `overlay`, and say whether the second keeps what the
-    first broke.
+    """Run the script as it is and with `overlay`, and compare the verdicts.
 
     Raises:
         VerifyError: as `verify`.
     """
-    progress("verifying the script as it is")
+    progress("verifying the original script")
     before = verify(request, directory, launcher=launcher)
     progress("verifying the fixed script")
     after = verify(request, directory, overlay=overlay, launcher=launcher)
@@ -70,12 +69,12 @@ def prove(
 def _refusal(
     before: Verification, after: Verification, clauses: tuple[str, ...], rules: tuple[str, ...]
 ) -> str:
-    """Return one sentence, or nothing where every fixed clause went from violated to confirmed
-    and nothing else is broken; or where a crash is gone that a fixed rule explains."""
+    """Return why the fix is not proved; empty if every fixed clause went from violated to confirmed
+    and no other is violated, or if a crash is gone that a fixed rule explains."""
     if before.failure and not before.violated:
         explained = {match.rule.name for match in diagnose(failure_text(before), RULES)}
         if not explained & {*rules}:
-            return f"the script fails as it is: {before.failure.splitlines()[0]}"
+            return f"the script fails without the fix: {before.failure.splitlines()[0]}"
         clauses = ()
     was = {verdict.clause: verdict for verdict in before.verdicts}
     now = {verdict.clause: verdict for verdict in after.verdicts}
@@ -101,12 +100,12 @@ def proved(
     steps: str,
     timeout: float,
 ) -> bool:
-    """Run the script as it is and fixed, report on standard error what that shows, and return
+    """Run the script without and with the fix, report the verdicts on standard error, and return
     whether the changes may be written.
 
     Args:
         arguments: the script's own, as a shell would read them.
-        steps: how many to run, or ``all``; where empty, as many as the fixed clauses need.
+        steps: how many to run, or ``all``; if empty, as many as the fixed clauses need.
         timeout: seconds that each run may take.
     """
     ensure_torch()
@@ -118,8 +117,8 @@ def proved(
     if steps or _SAVES in clauses:
         request = replace(request, steps=length(steps or "all"))
     _print(
-        f"fsdplint: executing {request.script} on {plural(ranks, 'rank')} as it is and fixed, in "
-        f"scratch copies of {directory}; what it writes elsewhere stays"
+        f"fsdplint: running {request.script} on {plural(ranks, 'rank')} without and with the fix, "
+        f"in scratch copies of {directory}; files it writes elsewhere stay"
     )
     try:
         with status_line() as progress, Warm() as launcher:
@@ -136,20 +135,20 @@ def proved(
         _print(f"Without the fix: {proof.before.failure.splitlines()[0]}. With it: no error.")
     elif unshown and not proof.refusal:
         _print(
-            f"No clause is about {', '.join(unshown)}: the runs show only that the script still "
-            f"{_reached(request)} and violates no clause."
+            f"No clause covers {', '.join(unshown)}: the runs prove only that the fixed script "
+            f"still {_reached(request)} and violates no clause."
         )
     return not proof.refusal
 
 
 def _reached(request: Request) -> str:
     if request.steps is None:
-        return "comes to its end"
+        return "finishes"
     return f"takes its first {plural(request.steps, 'step')}"
 
 
 def _may_come_later(proof: Proof) -> bool:
-    """True if the first steps do not show a fault that can lie behind them, as a hang in a save."""
+    """True if the first steps do not show a fault that may come later, such as a hang in a save."""
     was = {verdict.clause: verdict.status for verdict in proof.before.verdicts}
     return _COLLECTIVES in proof.clauses and was[_COLLECTIVES] is not Status.VIOLATED
 
@@ -158,7 +157,7 @@ def _split(arguments: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(arguments))
     except ValueError as error:
-        raise click.UsageError(f"--verify-args cannot be read: {error}") from error
+        raise click.UsageError(f"cannot parse --verify-args: {error}") from error
 
 
 def _clause(finding: Finding) -> str | None:
@@ -171,7 +170,7 @@ def _overlay(changes: Changes, directory: Path) -> dict[str, bytes]:
     for _, after in changes.files:
         path = os.path.relpath(after.path, directory)
         if path.startswith(os.pardir):
-            raise VerifyError(f"{path} is fixed too, and verify runs a copy of {directory} only")
+            raise VerifyError(f"a fix also changes {path}, but verify copies only {directory}")
         found[path] = after.encode()
     return found
 
@@ -183,7 +182,7 @@ def _say(proof: Proof) -> None:
             change = f"{was[verdict.clause]} → {verdict.status.value}"
             _print(f"{verdict.clause}: {change} ({verdict.figures})")
     if proof.refusal:
-        _print(f"Nothing written: {proof.refusal}.")
+        _print(f"No fix was written: {proof.refusal}.")
 
 
 def _print(text: str) -> None:

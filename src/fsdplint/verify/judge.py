@@ -1,4 +1,4 @@
-"""From what a run left behind to its result.
+"""Judge what a run left behind.
 
 Of the ranks that failed, the one that failed first leads: it may have caused the others' errors.
 """
@@ -41,10 +41,10 @@ _ENDS = (-signal.SIGTERM, -signal.SIGKILL)
 _TAIL = 12
 _MOST_OPTIONS = 6
 _ESSENTIAL = {
-    "sharding": "what is sharded",
+    "sharding": "the sharding",
     "snapshot": "the parameters",
     "optimizer": "the parameters at the optimizer's step",
-    "step": "what a step does",
+    "step": "the effect of a step",
 }
 """The probes without which a run proves nothing, and what each looks at."""
 
@@ -134,7 +134,7 @@ def judged(run: Run) -> tuple[Verdict, ...]:
 def _device(run: Run) -> str:
     if run.started is None:
         return ""
-    return f"{run.started.device}{' (CUDA mapped to it)' * run.started.shimmed}"
+    return f"{run.started.device}{' (CUDA mapped to CPU)' * run.started.shimmed}"
 
 
 def _summary(run: Run, rank: RankRun) -> RankSummary:
@@ -187,7 +187,7 @@ def _cause(run: Run, rank: RankRun) -> str:
         return "\n".join(filter(None, (said, _last_words(rank), run.launcher))).strip()
     if ended.how == "unmappable":
         return ended.message
-    return f"rank {rank.rank} ended with {ended.kind}: {ended.message}\n{ended.traceback}".strip()
+    return f"rank {rank.rank} failed with {ended.kind}: {ended.message}\n{ended.traceback}".strip()
 
 
 def _traffic(rank: RankRun) -> tuple[Traffic, ...]:
@@ -204,20 +204,20 @@ def _notes(request: Request, run: Run) -> tuple[str, ...]:
     nodes = (f"{away} of {plural(run.world_size, 'rank')} ran on other nodes",) if away else ()
     shrunk = dict.fromkeys(event for _, event in run.all(Shrunk))
     if request.shrink and run.started and not shrunk:
-        return (*nodes, "--shrink found no configuration to change")
+        return (*nodes, "`--shrink` found no configuration to change")
     return (*nodes, *map(_shrunk, shrunk))
 
 
 def _shrunk(event: Shrunk) -> str:
     fields = zip(event.names, event.before, event.after, strict=True)
-    told = ", ".join(f"{name} {after} (was {before})" for name, before, after in fields)
-    return f"--shrink changed `{event.cls}`: {told}"
+    changes = ", ".join(f"{name} {after} (was {before})" for name, before, after in fields)
+    return f"`--shrink` changed `{event.cls}`: {changes}"
 
 
 def _failure(request: Request, run: Run, failed: list[RankRun]) -> str:
-    """Describe why the script did not come to its end, as the rank that failed first has it."""
+    """Describe why the script did not finish, by the rank that failed first."""
     if not run.ranks and run.stall is None:
-        return f"no rank began\n{run.launcher}".strip()
+        return f"no rank started\n{run.launcher}".strip()
     if failed:
         return _cause(run, failed[0])
     if run.stall is not None and run.stall.working:
@@ -226,9 +226,9 @@ def _failure(request: Request, run: Run, failed: list[RankRun]) -> str:
         quiet = f"no progress for {run.stall.seconds:.0f} s"
         done = [rank.rank for rank in run.ranks if rank.ended and rank.ended.how == "steps"]
         if done:
-            quiet += f"; {ranks_in_words(done)} had taken the steps asked for, the others had not"
+            quiet += f"; {ranks_in_words(done)} had reached the step limit, the other ranks had not"
         quiet += _elsewhere(run)
-        return "\n".join((f"stopped after {run.seconds:.0f} s, {quiet}", *whereabouts(run)))
+        return "\n".join((f"stopped after {run.seconds:.0f} s: {quiet}", *whereabouts(run)))
     return _unseen(run)
 
 
@@ -236,12 +236,12 @@ def _too_slow(request: Request, run: Run, working: tuple[int, ...]) -> str:
     """Describe how far ranks came that were getting on when time ran out."""
     steps = min((len(rank.of(Step)) for rank in run.ranks), default=0)
     spent = [step.seconds for _, step in run.all(Step)]
-    pace = f" of {sum(spent) / len(spent):.1f} s" if spent else ""
+    pace = f" of {sum(spent) / len(spent):.1f} s each" if spent else ""
     return (
-        f"time ran out after {run.seconds:.0f} s while {ranks_in_words(working)} "
-        f"{'was' if len(working) == 1 else 'were'} at work, with {plural(steps, 'step')}{pace} "
-        f"done; `--timeout` gives them longer, `--steps` asks for fewer"
-        f"{'' if request.shrink else ', `--shrink` builds a smaller model'}{_sizes(run)}"
+        f"timed out after {run.seconds:.0f} s while {ranks_in_words(working)} "
+        f"{'was' if len(working) == 1 else 'were'} still running, after {plural(steps, 'step')}"
+        f"{pace}; raise `--timeout` or lower `--steps`"
+        f"{'' if request.shrink else ', or use `--shrink` for a smaller model'}{_sizes(run)}"
         f"{_elsewhere(run)}"
     )
 
@@ -249,24 +249,24 @@ def _too_slow(request: Request, run: Run, working: tuple[int, ...]) -> str:
 def _sizes(run: Run) -> str:
     """Return the size of the largest sharded module and the script's size options."""
     elements = max((event.total for _, event in run.all(Sharded)), default=0)
-    told = f"; the largest sharded module has {count(elements)} elements" * bool(elements)
+    size = f"; the largest sharded module has {count(elements)} elements" * bool(elements)
     given = dict(
         pair
         for _, event in run.all(Options)
         for pair in zip(event.names, event.values, strict=True)
     )
     named = ", ".join(f"`{name}` ({value})" for name, value in list(given.items())[:_MOST_OPTIONS])
-    return told + f"; script options that set sizes: {named}" * bool(named)
+    return size + f"; script options that set sizes: {named}" * bool(named)
 
 
 def _elsewhere(run: Run) -> str:
-    """Name a function that the script runs in processes of its own."""
+    """Name a function that the script runs in its own processes."""
     started = next((event for _, event in run.all(ProcessStarted)), None)
     if started is None or run.all(Sharded):
         return ""
     return (
-        f"; the script starts its own processes for `{started.function}` at {started.place}, and "
-        f"verify cannot observe them: verify a script that calls `{started.function}` on each rank"
+        f"; verify cannot observe the processes that the script starts at {started.place} for "
+        f"`{started.function}`: verify a script that calls `{started.function}` on each rank"
     )
 
 
@@ -282,7 +282,7 @@ def _unseen(run: Run) -> str:
     if run.all(Step):
         return ""
     if run.all(Backward) and any(event.live for _, event in run.all(OptimizerBuilt)):
-        return "nothing to verify of the steps: backward ran and no optimizer stepped"
+        return "nothing to verify: backward ran, but no optimizer stepped"
     if not run.all(Forward) and not run.all(Save):
-        return "nothing to verify: the script ended before a forward, a step or a save"
+        return "nothing to verify: the script ended before a forward, an optimizer step or a save"
     return ""

@@ -23,7 +23,7 @@ def path_of_cell(path: Path, number: int) -> str:
 
 
 def not_run(path: Path) -> tuple[str, ...]:
-    """Return one sentence on the lines that IPython would run and no rank does, if there are any.
+    """Return a note on the lines that IPython would run and no rank does, if there are any.
 
     The body of a cell that is not Python counts with its first line.
     """
@@ -36,8 +36,8 @@ def not_run(path: Path) -> tuple[str, ...]:
         return ()
     shown = ", ".join(f"`{shorten(line, _LONGEST)}`" for line in lines[:_MOST])
     more = len(lines) - _MOST
-    rest = f" and {more} more IPython line{'s'[: more != 1]}" if more > 0 else ""
-    return (f"not run: {shown}{rest}",)
+    rest = f" and {more} more" if more > 0 else ""
+    return (f"IPython lines skipped: {shown}{rest}",)
 
 
 def _left_out(cell: Cell) -> Iterator[str]:

@@ -24,32 +24,32 @@ FAILURE = ""
 _MOST = 3
 """Rules that are named where none of them finds anything."""
 FIXES = {
-    "device-per-rank": "set each rank's device from `LOCAL_RANK`, before anything uses one",
-    "collectives": "let every rank reach the collective: take it out of what only some execute",
-    "sharding-order": "shard inner modules before the modules around them",
-    "units": "shard over a mesh or a process group of several ranks",
+    "device-per-rank": "set each rank's device from `LOCAL_RANK` before any code uses a device",
+    "collectives": "move the collective out of code that only some ranks run",
+    "sharding-order": "shard inner modules before the modules that contain them",
+    "units": "shard over a mesh or process group of several ranks",
     "blocks": "shard each block before the root",
-    "coverage": "shard the root last, so that it takes what no other unit holds",
+    "coverage": "shard the root last: it takes all parameters that no other unit holds",
     "ties": "put modules that share a parameter into one unit",
-    "initialised": "after `to_empty`, load the whole state or reset all modules, with equal copies",
-    "optimizer": "build the optimizer after whatever replaces parameters",
+    "initialised": "after `to_empty`, load or initialize everything, and keep replicas equal",
+    "optimizer": "build the optimizer after the last call that replaces parameters",
     "forward": "call the module, or register the method with `register_fsdp_forward_method`",
-    "data": "give the loader a `DistributedSampler`, or divide the data by the rank",
-    "gradients": "switch gradient synchronization on before the last backward of a step",
-    "shards": "remove the collective: FSDP reduces gradients itself; copy values before sharding",
+    "data": "give the `DataLoader` a `DistributedSampler`, or split the data by rank",
+    "gradients": "turn gradient synchronization on before the last backward pass of a step",
+    "shards": "remove it: FSDP reduces gradients itself; synchronize values before sharding",
     "accumulation": "call `set_requires_gradient_sync`: FSDP2 has no `no_sync`",
-    "parameters-change": "let all ranks step, and look at what undoes a step that was made",
-    "replicas": "change all copies of a parameter in the same way",
-    "loss": "look at the module named above, and at its input",
-    "gradient-norm": "clip by the norm of all ranks' gradients",
-    "reductions": "call `full_tensor()` before the number is read",
-    "resume": "save and load all that it names, on the same steps, and advance what follows them",
-    "saves": "gather the state on all ranks first, or save with `torch.distributed.checkpoint`",
+    "parameters-change": "let all ranks take every step, and find what undoes a step",
+    "replicas": "change all replicas of a parameter in the same way",
+    "loss": "inspect the module named above and its input",
+    "gradient-norm": "clip by the global norm of the gradients",
+    "reductions": "call `full_tensor()` before reading the number",
+    "resume": "save and load everything named above at the same step; restore schedulers and data",
+    "saves": "gather the full state on all ranks, or save with `torch.distributed.checkpoint`",
     "async-saves": "call `.result()` before the next save and before `destroy_process_group`",
-    "fsdp1-calls": "use what FSDP2 has instead of the call",
-    "equivalence": "look at the first difference: what comes before it computes the same",
+    "fsdp1-calls": "use the FSDP2 equivalent of the call",
+    "equivalence": "inspect the first difference: everything before it is equal",
 }
-"""For each clause, what keeps it."""
+"""For each clause, how to keep it."""
 _RELATED = {
     "device-per-rank": ("device-not-set", "global-rank-as-device", "local-rank-argument"),
     "collectives": ("step-skipped-on-one-rank", "save-without-gathered-state"),
@@ -144,7 +144,7 @@ def _remedy(
     if not lines and verdict and verdict.fix:  # it is none of what the rules are about in general
         return Remedy("", fix, "")
     if not lines:
-        rule = f"{', '.join(names[:_MOST])}; not found in the code" if names else ""
+        rule = f"{', '.join(names[:_MOST])} (not found in the code)" if names else ""
         return Remedy(rule, fix, f"fsdplint explain {names[0]}" if names else "")
     finding = min(lines, key=lambda found: (not places & {*lines[found]}, names.index(found.rule)))
     (path, line), *_ = lines[finding]
@@ -194,7 +194,7 @@ def _command(verification: Verification, fix: Fix, rule: str, directory: Path) -
 
 
 def _proving(verification: Verification) -> list[str]:
-    """Return the options that have runs prove a fix."""
+    """Return the options that let runs prove a fix."""
     ranks = len(verification.ranks)
     arguments = shlex.join(verification.arguments)
     return [

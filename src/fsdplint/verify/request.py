@@ -1,4 +1,4 @@
-"""What is to be verified, and how: the settings the parent and every rank share."""
+"""What to verify, and how: the settings that the parent and every rank share."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Request:
     resumed: str = ""
 
     def write(self, folder: Path) -> None:
-        """Leave the request where ranks look for it."""
+        """Write the request where ranks look for it."""
         (folder / REQUEST_FILE).write_text(json.dumps(asdict(self)), "utf-8")
 
     @staticmethod
     def read(folder: Path) -> Request:
-        """Read what `write` left."""
+        """Read what `write` wrote."""
         fields = json.loads((folder / REQUEST_FILE).read_text("utf-8"))
         lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
         return Request(**fields | lists)

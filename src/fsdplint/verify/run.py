@@ -47,14 +47,14 @@ def verify(
     launcher: Launcher = Elastic,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Verification:
-    """Run the request's script in a scratch copy of `directory` and judges what it did.
+    """Run the request's script in a scratch copy of `directory` and judge what it did.
 
     Args:
         overlay: files that replace those of the directory, by their path in it.
 
     Raises:
-        VerifyError: torch is missing or the script is, or memory for so many ranks; or the
-            directory cannot be copied.
+        VerifyError: torch or the script is missing, there is too little memory for the ranks, or
+            the directory cannot be copied.
     """
     if reason := missing():
         raise VerifyError(reason)
@@ -71,12 +71,12 @@ def verify(
 
 
 def _verified(request: Request, run: Callable[[Request], Run]) -> Verification:
-    """Run the script as often as the request asks for, and judge it."""
+    """Run the script as often as the request needs, and judge it."""
     if request.resume:
         saving, verdict = restarted(request, run)
         found = judge(request, saving, (verdict,))
         if verdict.status is Status.NOT_EXERCISED and not found.failure:
-            return replace(found, failure=f"the resumption could not be judged: {verdict.figures}")
+            return replace(found, failure=f"the resumed run could not be judged: {verdict.figures}")
         return found
     if not request.reference:
         return judge(request, run(request))
@@ -94,7 +94,7 @@ def _with_notes(found: Verification, directory: Path) -> Verification:
 def missing() -> str:
     """Return one sentence on what to install; empty where all is there."""
     if find_spec("torch") is None:
-        return f"verify runs the script and needs PyTorch: {_INSTALL}"
+        return f"verify needs PyTorch to run the script: {_INSTALL}"
     try:
         found = metadata.version("torch")
     except metadata.PackageNotFoundError:  # built in place: its ranks will fail
@@ -102,12 +102,12 @@ def missing() -> str:
     numbers = re.match(r"(\d+)\.(\d+)", found)
     if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        return f"verify needs PyTorch {oldest} or newer, and this is {found}: {_INSTALL}"
+        return f"verify needs PyTorch {oldest} or newer, but this is {found}: {_INSTALL}"
     return ""
 
 
 def compared(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verdict]:
-    """Return the sharded run, and whether the unsharded one computes the same."""
+    """Return the sharded run, and the verdict on whether the unsharded one computes the same."""
     with workspace() as folder:
         sharded = run(replace(request, capture=str(folder)))
         kept = {file.name.split(".")[0] for file in folder.glob("*.stride")}
@@ -118,7 +118,7 @@ def compared(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verd
 
 
 def restarted(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Verdict]:
-    """Return the run that saves, and whether what it saved brings others to where it was.
+    """Return the run that saves, and the verdict on the runs that resume from its save.
 
     A clause that a resumed run alone violates is a violation of the resumption.
     """
@@ -142,13 +142,13 @@ def restarted(request: Request, run: Callable[[Request], Run]) -> tuple[Run, Ver
 
 
 def _too_many(ranks: int) -> str:
-    """Return one sentence where the ranks alone would take all memory; empty otherwise."""
+    """Return one sentence if the ranks alone would take all memory; empty otherwise."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if ranks * _RANK <= memory:
         return ""
     return (
-        f"{plural(ranks, 'rank')} need about {size(ranks * _RANK)} of memory "
-        f"and this machine has {size(memory)}"
+        f"{plural(ranks, 'rank')} need about {size(ranks * _RANK)} of memory, "
+        f"but this machine has {size(memory)}"
     )
 
 
@@ -160,7 +160,7 @@ def _staged(request: Request, directory: Path) -> Path:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a verification as Ctrl-C does: nothing of it stays."""
+    """Let SIGTERM and SIGHUP end a verification as Ctrl-C does, without leftovers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -186,12 +186,12 @@ def observe(
     launcher: Launcher,
     progress: Callable[[str], None],
 ) -> Run:
-    """Run the script and return what its ranks left behind; nothing else stays."""
+    """Run the script and return the evidence of its ranks; nothing else stays."""
     with _ended_by_signals(), workspace() as folder:
         stage(_staged(request, directory), folder / SCRATCH)
         surround(directory, folder / SCRATCH)
         if not (folder / SCRATCH / request.script).is_file():
-            raise VerifyError(f"{request.script} lies in a folder that verify does not copy")
+            raise VerifyError(f"{request.script} is in a folder that verify does not copy")
         for path, content in overlay.items():
             (folder / SCRATCH / path).unlink(missing_ok=True)
             (folder / SCRATCH / path).write_bytes(content)

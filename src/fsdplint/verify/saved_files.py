@@ -1,4 +1,4 @@
-"""What lies on disk after a run: how many tensors a checkpoint file holds, read without torch.
+"""Checkpoint files after a run: how many tensors each holds, read without torch.
 
 Nothing of a pickle is run: every class and function it names becomes an inert stand-in.
 """
@@ -39,7 +39,7 @@ class Stored:
 
 
 def look(root: Path, paths: Iterable[str]) -> dict[str, Stored]:
-    """Return what the files hold, those that exist and are ``torch.save``'s or safetensors'.
+    """Return what the files hold that exist and are in the format of ``torch.save`` or safetensors.
 
     Args:
         paths: relative to `root`, or absolute.
@@ -90,7 +90,7 @@ _UNREADABLE = (pickle.UnpicklingError, AttributeError, EOFError, LookupError, Ty
 
 
 class _StandIn:
-    """What a class or function of a pickle becomes; takes whatever is done to it."""
+    """An inert stand-in for a class or function of a pickle."""
 
     of = ""
     state: Any = None

@@ -1,4 +1,4 @@
-"""Ask ranks where they are: faulthandler writes each one's stack, whatever it waits for."""
+"""Stacks of ranks: faulthandler writes each rank's stack, whatever it waits for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FRAME = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+) in (?P<function
 
 
 def ask(folder: Path, pids: Mapping[int, int]) -> dict[int, tuple[Place, ...]]:
-    """Returns, per rank, the lines of the user's own code that its main thread is in, innermost
+    """Return, per rank, the lines of the user's own code that its main thread is in, innermost
     first; a rank that does not answer has none."""
     before = {rank: _size(folder, rank) for rank in pids}
     for pid in filter(_answers, pids.values()):
@@ -39,8 +39,8 @@ def ask(folder: Path, pids: Mapping[int, int]) -> dict[int, tuple[Place, ...]]:
 
 
 def _answers(pid: int) -> bool:
-    """Return whether a process does something about the signal, which would kill it otherwise;
-    where the system does not say, it does."""
+    """True if a process handles the signal, which would kill it otherwise, or if the system does
+    not say."""
     with suppress(OSError):
         caught = _CAUGHT.search(Path(f"/proc/{pid}/status").read_text("utf-8"))
         return caught is None or bool(int(caught[1], 16) >> (SIGNAL - 1) & 1)
@@ -60,8 +60,8 @@ def read(folder: Path, rank: int, offset: int = 0) -> tuple[Place, ...]:
 
 
 def fatal(folder: Path, rank: int) -> str:
-    """Return what faulthandler wrote when a signal killed the rank: the error, and the stacks,
-    that of the thread which was struck alone if it is known; empty if there was none."""
+    """Return what faulthandler wrote when a signal killed the rank: the error, and the stack of the
+    thread that it hit, or all stacks if that is unknown; empty without a signal."""
     file = folder / f"{rank}.stacks"
     text = file.read_text("utf-8", errors="replace") if file.exists() else ""
     _, head, rest = text.rpartition(_FATAL)

@@ -1,4 +1,4 @@
-"""What a verification says: one verdict per clause of the contract, and what it rests on."""
+"""The result of a verification: one verdict per clause of the contract, with its evidence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fsdplint.verify.events import Memory, Place, Snapshot
 
 CLEAN = ("steps", "script")
-"""How a rank ends that nothing is wrong with: after the wanted steps, or at the script's end."""
+"""How a sound rank ends: after the requested steps, or at the script's end."""
 
 
 class Status(enum.Enum):
@@ -26,11 +26,11 @@ class Verdict:
 
     Attributes:
         clause: the clause's name, kebab-case.
-        contract: what the clause asks for, one sentence.
-        figures: one line with the numbers seen.
+        contract: what has to hold, one sentence.
+        figures: one line with what was seen.
         details: further lines: which parameters, which ranks, the stacks.
         places: the source lines concerned, the one to look at first.
-        fix: what to do about it, where that is not what keeps the clause elsewhere.
+        fix: what to do about it, if it differs from the clause's usual fix.
     """
 
     clause: str
@@ -43,7 +43,7 @@ class Verdict:
 
 
 def is_violated(verdict: Verdict) -> bool:
-    """Return whether a run shows that the clause was broken."""
+    """True if the run violates the clause."""
     return verdict.status is Status.VIOLATED
 
 
@@ -85,9 +85,9 @@ class Remedy:
     """What to do about a violated clause, or about what ended the script.
 
     Attributes:
-        rule: which rule it belongs to, and where that finds it; empty where no rule is about it.
-        fix: a verb phrase; empty where it is not known.
-        command: what to run next; empty where nothing helps.
+        rule: the rule that covers it, and where the rule finds it; empty if there is none.
+        fix: a verb phrase; empty if unknown.
+        command: what to run next; empty if nothing helps.
     """
 
     rule: str
@@ -100,11 +100,11 @@ class Verification:
     """The whole result.
 
     Attributes:
-        failure: why nothing can be said (the script crashed for another reason, torch is
-            missing …), with the rank's traceback; empty where the run can be judged.
+        failure: why the run cannot be judged (the script crashed for another reason, torch is
+            missing …), with the rank's traceback; empty if it can.
         snapshots: the model as each rank saw it, by rank.
-        failed: the ranks that failed by themselves, the one that failed first leading.
-        remedies: by violated clause; that of a failure that no clause explains has no name.
+        failed: the ranks that failed on their own, the first to fail first.
+        remedies: by violated clause; the name is empty for a failure that no clause explains.
     """
 
     script: str
@@ -123,10 +123,10 @@ class Verification:
 
     @property
     def violated(self) -> tuple[Verdict, ...]:
-        """The verdicts that found the contract broken."""
+        """The verdicts on violated clauses."""
         return tuple(filter(is_violated, self.verdicts))
 
     @property
     def exit_code(self) -> int:
-        """0 where nothing exercised was violated, 1 where a clause was, 2 where it did not run."""
+        """0 if no clause is violated, 1 if one is, 2 if the run failed or shows nothing."""
         return 1 if self.violated else 2 if self.failure else 0

@@ -109,4 +109,4 @@ class Job:
 
     def output(self) -> str:
         """Report that the server is gone, if it is."""
-        return "" if (self._folder / OVER).exists() else "the process that forks ranks died"
+        return "" if (self._folder / OVER).exists() else "the process that starts ranks died"

@@ -1,6 +1,6 @@
-"""Wait for ranks: until all have ended, one has failed, or they will not go on.
+"""Wait for ranks until all have ended, one has failed, or they hang.
 
-Ranks will not go on if what they issued contradicts: then nothing but time to settle is needed.
+Ranks hang if what they issued contradicts: then nothing but time to settle is needed.
 A rank that computes, loads or compiles may take as long as it likes, until the timeout. If every
 rank is idle and one of them waits in a collective, that is reported too, though not as a
 contradiction.
@@ -21,6 +21,7 @@ from fsdplint.verify import order, stacks
 from fsdplint.verify.collective_log import Reader, State
 from fsdplint.verify.events import FAILED
 from fsdplint.verify.evidence import Stall
+from fsdplint.verify.figures import plural
 from fsdplint.verify.journal import Tail
 from fsdplint.verify.launch import Launched, rank_pids
 from fsdplint.verify.processes import cpu_seconds, read_deaths
@@ -50,7 +51,7 @@ _STARTED, _ENDED = '{"event": "Started"', '{"event": "Ended"'
 def watch(
     launched: Launched, folder: Path, ranks: int, timeout: float, progress: Callable[[str], None]
 ) -> Stall | None:
-    """Return when the run is over; a `Stall` where ranks had to be given up.
+    """Wait until the run is over; return a `Stall` if ranks had to be stopped.
 
     Args:
         ranks: how many this node starts.
@@ -110,7 +111,7 @@ class _Rank:
         return any(collective.state in waiting for collective in self.ring.collectives())
 
     def follow(self, now: float, dead: bool) -> None:
-        """Take in what it has written since the last time, and that its process is gone."""
+        """Read what it has written since the last time, and note if its process has ended."""
         lines = self.events.lines()
         if self.ring.read() or lines:
             self.moved = now
@@ -124,7 +125,7 @@ class _Rank:
                 os.truncate(self.output, 0)  # the rank appends to it
 
     def work(self, used: float, now: float) -> None:
-        """Take in how much processor time it has used."""
+        """Note how much processor time it has used."""
         if not used - self.used < _EFFORT:
             self.worked = now
             self.used = used if math.isfinite(used) else self.used
@@ -139,7 +140,7 @@ class _Ranks:
     looked: float = 0.0
 
     def look(self, now: float) -> None:
-        """Take in what the ranks have written since the last look."""
+        """Read what the ranks have written since the last look."""
         for number, pid in rank_pids(self.folder).items():
             if number not in self.ranks:
                 ring = Reader(self.folder / f"{number}.ring")
@@ -162,11 +163,11 @@ class _Ranks:
         )
 
     def quiet_for(self, now: float) -> float:
-        """Return for how many seconds one of the ranks that are not over has not moved."""
+        """Return the longest time in seconds that a running rank has made no progress."""
         return max((now - r.moved for r in self.ranks.values() if not r.over), default=0.0)
 
     def contradict(self, now: float) -> bool:
-        """True if what the ranks issued keeps some of them from ever going on."""
+        """True if what the ranks issued makes some of them hang."""
         issued = {number: rank.ring.collectives() for number, rank in self.ranks.items()}
         over = [number for number, rank in self.ranks.items() if rank.over]
         parting = order.parting(issued)
@@ -180,7 +181,7 @@ class _Ranks:
         return bool(ranks) and all(now - self.ranks[r].moved > seconds for r in ranks)
 
     def idle(self, ranks: int, now: float) -> bool:
-        """True if no rank of the whole job does anything, and one is in a collective."""
+        """True if every rank of the whole job is idle, and one is in a collective."""
         if any(rank.world_size != ranks for rank in self.ranks.values()):
             return False
         live = [rank for rank in self.ranks.values() if not rank.over]
@@ -192,7 +193,7 @@ class _Ranks:
         )
 
     def working(self, now: float) -> tuple[int, ...]:
-        """Return the ranks that get on, without those that wait for them in a collective."""
+        """Return the ranks that make progress, without those that wait for them in a collective."""
         live = {number: rank for number, rank in self.ranks.items() if not rank.over}
         active = {n: r for n, r in live.items() if now - max(r.moved, r.worked) < _AT_WORK}
         outside = [number for number, rank in active.items() if not rank.waits]
@@ -200,13 +201,13 @@ class _Ranks:
         return tuple(outside or moving)
 
     def stall(self, certain: bool, now: float, working: tuple[int, ...] = ()) -> Stall:
-        """Ask the ranks that are not over where they are."""
+        """Return a stall, with the stacks of the ranks that are still running."""
         live = {number: rank.pid for number, rank in self.ranks.items() if not rank.over}
         return Stall(certain, self.quiet_for(now), stacks.ask(self.folder, live), working)
 
     def summary(self, ranks: int) -> str:
-        """Describe in a few words where the run is."""
+        """Describe the progress of the run in a few words."""
         if len(self.ranks) < ranks:
             return f"{len(self.ranks)} of {ranks} ranks started"
         step = min(rank.ring.step for rank in self.ranks.values())
-        return f"{ranks} ranks, {step} steps done, {self.over} ended"
+        return f"{plural(ranks, 'rank')}, {plural(step, 'step')} done, {self.over} ended"

@@ -47,7 +47,7 @@ _LEFT_OUT = {
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """Give a folder that goes at the end; remove first what killed runs have left."""
+    """Yield a temporary folder; first remove what killed runs have left."""
     remove_leftovers()
     folder, lock = _made()
     try:
@@ -58,8 +58,7 @@ def workspace() -> Iterator[Path]:
 
 
 def remove_leftovers() -> int:
-    """Remove the folders of runs that are no more, and end their processes; return how many
-    there were."""
+    """Remove the folders of killed runs, end their processes, and return how many there were."""
     return sum(map(_removed, Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")))
 
 
@@ -141,8 +140,8 @@ def stage(source: Path, target: Path) -> None:
     files = list(islice(_files(source, target), MOST_FILES + 1))
     if len(files) > MOST_FILES:  # before anything is written: it may be a home folder
         raise VerifyError(
-            f"{source} holds more than {MOST_FILES:,} files and folders; "
-            "verify copies its working directory, so start it in the project's own folder"
+            f"{source} has more than {MOST_FILES:,} files and folders; "
+            "verify copies the working directory, so run it in the project's own folder"
         )
     target.mkdir(parents=True)
     room = COPIED

@@ -131,7 +131,7 @@ def verification(
         "train.py",
         ("--lr", "0.1"),
         "2.13.0+cpu",
-        "cpu (CUDA mapped to it)",
+        "cpu (CUDA mapped to CPU)",
         world,
         9.84,
         tuple(verdicts),
@@ -144,17 +144,17 @@ def verification(
 
 OPTIMIZER = violated(
     "optimizer",
-    "`AdamW` holds 8 parameters that sharding has replaced, and none of the model's own",
-    ["stale: `embedding.weight`, `blocks.0.up.weight`, `blocks.0.up.bias` and 5 more"],
+    "`AdamW` holds 8 parameters that sharding replaced and 0 current ones: it does not train them",
+    ["replaced: `embedding.weight`, `blocks.0.up.weight`, `blocks.0.up.bias` and 5 more"],
     *(5, 7),
 )
 CONFIRMED = verification(
     [
-        confirmed("device-per-rank", "2 ranks in one gloo group, each on a device of its own"),
+        confirmed("device-per-rank", "2 ranks in one gloo group, each on its own device"),
         confirmed("units", "4 FSDP2 units"),
         confirmed(
             "parameters-change",
-            "8 of 8 trainable parameters changed in each of 3 steps, on every rank that keeps some",
+            "8 of 8 trainable parameters changed in each of 3 steps, on every rank that holds some",
         ),
         skipped("saves", "nothing was saved"),
     ],
@@ -164,20 +164,20 @@ VIOLATED = verification(
     [
         confirmed("device-per-rank", "2 ranks in one gloo group"),
         OPTIMIZER,
-        violated("forward", "`Net.forward` ran past the hooks (3 times)", [], 10),
-        skipped("parameters-change", "see optimizer"),
+        violated("forward", "`Net.forward` bypasses the FSDP hooks (3 times)", [], 10),
+        skipped("parameters-change", "see `optimizer`"),
     ],
     [summary(0), summary(1)],
 )
 EXPLAINED = verification(
-    [violated("forward", "`Net.forward` ran without its unit's hooks", [], 10)],
+    [violated("forward", "`Net.forward` bypasses the unit's FSDP hooks", [], 10)],
     [summary(rank, "crash", TRACEBACK, 0) for rank in range(2)],
-    failure=f"rank 0 ended with RuntimeError: …\n{TRACEBACK}",
+    failure=f"rank 0 failed with RuntimeError: …\n{TRACEBACK}",
 )
 UNEXPLAINED = verification(
     [confirmed("units", "4 FSDP2 units"), skipped("optimizer", "no optimizer stepped")],
     [summary(0, "crash", TRACEBACK, 1), summary(1, "stuck", "", 1)],
-    failure=f"rank 0 ended with RuntimeError: …\n{TRACEBACK}",
+    failure=f"rank 0 failed with RuntimeError: …\n{TRACEBACK}",
 )
 HANG = verification(
     [

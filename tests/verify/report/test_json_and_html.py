@@ -92,7 +92,7 @@ def test_json_says_everything(folder: Path) -> None:
         "script": "train.py",
         "arguments": ["--lr", "0.1"],
         "torch": "2.13.0+cpu",
-        "device": "cpu (CUDA mapped to it)",
+        "device": "cpu (CUDA mapped to CPU)",
         "world_size": 2,
         "seconds": 9.84,
         "exit_code": 1,
@@ -118,7 +118,7 @@ def test_json_says_everything(folder: Path) -> None:
         "clause": "forward",
         "contract": "The contract of forward, in one sentence.",
         "status": "violated",
-        "figures": "`Net.forward` ran past the hooks (3 times)",
+        "figures": "`Net.forward` bypasses the FSDP hooks (3 times)",
         "details": [],
         "places": [{"path": "train.py", "line": 10, "function": "<module>"}],
     }
@@ -187,10 +187,10 @@ def test_a_page_draws_what_each_rank_keeps(folder: Path) -> None:
     text = html(CONFIRMED, folder)
     titles = [title for title in Page(text).texts["title"] if title.startswith("rank")]
     assert titles == [
-        "rank 0 51.7 %, rank 1 50.0 %",
-        "rank 0 57.1 %, rank 1 42.9 %",
-        "rank 0 50.0 %, rank 1 50.0 %",
-        "rank 0 100 %, rank 1 100 %",
+        "rank 0 51.7%, rank 1 50.0%",
+        "rank 0 57.1%, rank 1 42.9%",
+        "rank 0 50.0%, rank 1 50.0%",
+        "rank 0 100%, rank 1 100%",
     ]
     assert len(re.findall(r'<rect[^>]* class="whole"/>', text)) == 2
 

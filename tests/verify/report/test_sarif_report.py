@@ -46,7 +46,7 @@ def test_a_violated_clause_is_a_result(folder: Path) -> None:
     verification = made(
         confirmed("units", "2 units"),
         skipped("saves", "nothing was saved"),
-        violated("forward", "called past its hooks", ["by rank 0"], 10, 7),
+        violated("forward", "bypasses its hooks", ["by rank 0"], 10, 7),
     )
     run = run_of(replace(verification, remedies=remedies), folder)
     rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
@@ -58,7 +58,7 @@ def test_a_violated_clause_is_a_result(folder: Path) -> None:
         "kind": "fail",
         "level": "error",
         "message": {
-            "text": "The contract of forward, in one sentence. A run showed: called past its "
+            "text": "The contract of forward, in one sentence. Observed: bypasses its "
             "hooks.\nby rank 0\nrule: direct-forward at train.py:10\nfix: call the module\n"
             "run: fsdplint x"
         },

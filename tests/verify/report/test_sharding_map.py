@@ -59,7 +59,7 @@ def test_a_parameter_without_an_optimizer_sets_a_unit_apart() -> None:
     assert drawn(model) == [(0, "layers.0", 1), (0, "layers.1 … 2", 2)]
     assert list(remarks(model, 2))[-2:] == [
         "the optimizer holds 2 of 3 trainable parameters",
-        "1 of 3 trainable parameters in no optimizer (layers.0.weight)",
+        "1 of 3 trainable parameters is in no optimizer (layers.0.weight)",
     ]
 
 
@@ -110,9 +110,14 @@ def test_the_label_of_a_run(names: list[str], label: str) -> None:
     ("placements", "mesh", "names", "words"),
     [
         (("S(0)",), (2,), (), "Shard(0) over 2 ranks"),
-        (("Shard(dim=1)",), (2,), ("tp",), "Shard(1) over tp=2"),
-        (("R", "S(0)"), (2, 4), ("dp", "fsdp"), "Replicate over dp=2, Shard(0) over fsdp=4"),
-        ((), (), (), "divided over 2 ranks with its unit's others"),
+        (("Shard(dim=1)",), (2,), ("tp",), "Shard(1) over 2 ranks (mesh dim tp)"),
+        (
+            ("R", "S(0)"),
+            (2, 4),
+            ("dp", "fsdp"),
+            "Replicate over 2 ranks (mesh dim dp), Shard(0) over 4 ranks (mesh dim fsdp)",
+        ),
+        ((), (), (), "sharded over 2 ranks with its unit's other parameters"),
     ],
 )
 def test_a_placement_in_words(
@@ -157,11 +162,11 @@ def test_numbers() -> None:
         "1024 TiB",
     ]
     assert [percent(s) for s in (0, 0.0004, 1 / 3, 0.9999, 1)] == [
-        "0.0 %",
-        "0.0 %",
-        "33.3 %",
-        "100 %",
-        "100 %",
+        "0.0%",
+        "0.0%",
+        "33.3%",
+        "100%",
+        "100%",
     ]
     assert [ranks_in_words(r) for r in ([0], [1, 0], [0, 2], [0, 1, 2, 5])] == [
         "rank 0",
@@ -171,11 +176,11 @@ def test_numbers() -> None:
     ]
 
 
-def test_copies_of_shards_are_told() -> None:
+def test_copies_of_shards_are_counted() -> None:
     flat = replace(parameter("w", (4,), 0, 2), placements=(), mesh=(), mesh_names=(), flat=3)
     halves = tuple((rank, 2) for rank in range(4))
-    assert placed(Piece(flat, 4, halves)) == "flattened over 2 ranks, 2 copies"
+    assert placed(Piece(flat, 4, halves)) == "flattened and sharded over 2 ranks, 2 copies"
     assert placed(Piece(replace(flat, flat=0), 4, ((0, 3), (1, 1), (2, 3), (3, 1)))) == (
-        "divided over 2 ranks with its unit's others, 2 copies"
+        "sharded over 2 ranks with its unit's other parameters, 2 copies"
     )
-    assert placed(Piece(flat, 4, ((0, 4), (1, 4)))) == "flattened over 1 rank, 2 copies"
+    assert placed(Piece(flat, 4, ((0, 4), (1, 4)))) == "flattened and sharded over 1 rank, 2 copies"

@@ -1,4 +1,4 @@
-"""The contract, clause by clause: what a run has to show, judged on its evidence alone."""
+"""The contract, clause by clause, judged on the evidence of a run alone."""
 
 from __future__ import annotations
 

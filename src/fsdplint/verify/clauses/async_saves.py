@@ -1,4 +1,4 @@
-"""Whether checkpoints that are saved in the background come to their end."""
+"""Whether checkpoints that are saved in the background finish in time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MET = {"save": "when the next save started", "destroy": "when the process group
 
 @clause(
     "async-saves",
-    "Each asynchronous save finishes before the next one and before the process group ends.",
+    "Each `async_save` finishes before the next one starts and before the process group ends.",
     ("async-saves",),
 )
 def async_saves(run: Run) -> Verdict:
@@ -33,10 +33,10 @@ def async_saves(run: Run) -> Verdict:
     failed = [event for event in found if event.error]
     if failed:
         first = failed[0]
-        figures = f"saving `{first.path}` failed: {in_short(first.error)}"
+        figures = f"the asynchronous save of `{first.path}` failed: {in_short(first.error)}"
         return violated(figures, (), (first.place,))
     paths = dict.fromkeys(event.path for event in found if event.done)
     if not paths:
-        running = "a save was still running when the script was ended"
-        return not_exercised(running if found else "`async_save` was not called")
+        running = "a save was still running when the run ended"
+        return not_exercised(running if found else "`async_save` was never called")
     return confirmed(f"{plural(len(paths), 'save')} finished in time: {listed(paths)}")

@@ -1,4 +1,4 @@
-"""A clause: one sentence of the contract, and how a run shows whether it was kept."""
+"""A clause: one sentence of the contract, and how to judge it on a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsdplint.verify.evidence import Run
 from fsdplint.verify.verdict import Status, Verdict
 
 Decide = Callable[[Run], Verdict]
-"""What a clause says of a run, not yet with its name."""
+"""A function that judges a run; its verdict has no name yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Clause:
     Attributes:
         name: kebab-case, the thing that is judged.
         contract: what has to hold, one sentence.
-        probes: the observers it rests on; where one of them failed nothing is known.
+        probes: the observers it depends on; if one of them failed, nothing is known.
     """
 
     name: str
@@ -43,7 +43,7 @@ def clause(name: str, contract: str, probes: tuple[str, ...] = ()) -> Callable[[
 
 
 def confirmed(figures: str, details: tuple[str, ...] = ()) -> Verdict:
-    """Return the verdict that the run shows the clause to be kept."""
+    """Return the verdict that the run keeps the clause."""
     return Verdict("", "", Status.CONFIRMED, figures, details)
 
 
@@ -53,15 +53,15 @@ def violated(
     places: tuple[Place | None, ...] = (),
     fix: str = "",
 ) -> Verdict:
-    """Return the verdict that the run shows the clause to be broken, at these places.
+    """Return the verdict that the run violates the clause, at these places.
 
     Args:
-        fix: what to do about it, where that is not what keeps the clause elsewhere.
+        fix: what to do about it, if it differs from the clause's usual fix.
     """
     known = dict.fromkeys(place for place in places if place is not None)
     return Verdict("", "", Status.VIOLATED, figures, details, tuple(known), fix)
 
 
 def not_exercised(figures: str) -> Verdict:
-    """Return the verdict that the run does not show it, for this reason."""
+    """Return the verdict that the run does not exercise the clause, for this reason."""
     return Verdict("", "", Status.NOT_EXERCISED, figures)

@@ -1,4 +1,4 @@
-"""Ranks have a device each, and meet in collectives: the same ones, in the same order."""
+"""Whether ranks use different devices, and issue the same collectives in the same order."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _DEPTH = 6
 
 @clause(
     "device-per-rank",
-    "Every rank is in the process group and works on a device of its own.",
+    "Every rank joins the process group and uses its own device.",
     ("group",),
 )
 def device_per_rank(run: Run) -> Verdict:
-    """Two ranks on one GPU share its memory, and NCCL refuses them."""
+    """Judge devices: two ranks on one GPU share its memory, and NCCL refuses them."""
     groups = run.all(GroupMade)
     if not groups:
-        return not_exercised("no process group was made")
+        return not_exercised("no process group was created")
     strangers = [
         (rank, made)
         for rank, made in groups
@@ -37,10 +37,11 @@ def device_per_rank(run: Run) -> Verdict:
     if strangers:
         rank, made = strangers[0]
         return violated(
-            f"rank {rank} of {run.world_size} asks to be rank {made.rank} of {made.world_size}",
+            f"rank {rank} of {run.world_size} initializes the process group as rank {made.rank} of "
+            f"{made.world_size}",
             (),
             (made.place,),
-            "take rank and world size from the environment, which every launcher sets",
+            "read the rank and the world size from the environment, where every launcher sets them",
         )
     by_device: dict[int, list[int]] = {}
     for rank, device in run.all(Device):
@@ -50,12 +51,13 @@ def device_per_rank(run: Run) -> Verdict:
     if shared:
         index, ranks = next(iter(shared.items()))
         return violated(
-            f"{ranks_in_words(ranks)} all work on cuda:{index}",
-            ("nothing seen that gives each rank a device of its own (torch.cuda.set_device)",),
+            f"{ranks_in_words(ranks)} all use cuda:{index}",
+            ("they share its memory, and NCCL refuses two ranks on one GPU",),
             tuple(event.place for _, event in run.all(Sharded)),
         )
-    if len(run.all(Device)) < len(run.ranks):
-        return not_exercised("not every rank told its device")
+    known = {rank for rank, _ in run.all(Device)}
+    if unknown := [rank.rank for rank in run.ranks if rank.rank not in known]:
+        return not_exercised(f"the device of {ranks_in_words(unknown)} is unknown")
     backend = groups[0][1].backend
     devices = ", ".join(f"cuda:{index}" for index in sorted(by_device)) or "the CPU"
     return confirmed(f"{backend}, {plural(run.world_size, 'rank')} on {devices}")
@@ -63,10 +65,10 @@ def device_per_rank(run: Run) -> Verdict:
 
 @clause("collectives", "All ranks issue the same collectives in the same order.", ("collectives",))
 def collectives(run: Run) -> Verdict:
-    """Judge whether ranks part: they then wait for good, or different collectives pair up."""
+    """Judge whether ranks diverge: they then hang, or different collectives pair up."""
     issued = {rank.rank: rank.collectives for rank in run.ranks}
     if len(run.ranks) < 2:
-        return not_exercised("one rank on this node: nothing to compare")
+        return not_exercised("only one rank on this node, so there is nothing to compare")
     if not any(issued.values()):
         return not_exercised("no rank issued a collective")
     if at := order.parting(issued):
@@ -75,7 +77,7 @@ def collectives(run: Run) -> Verdict:
     if waiting := _stuck(run, finished):
         return _waiting(run, waiting)
     if len(finished) < len(run.ranks):
-        return not_exercised(f"{_agreed(run)} until the run broke off")
+        return not_exercised(f"{_agreed(run)}; then the run ended early")
     if all(r.ended and r.ended.how == "script" for r in run.ranks):
         at = order.unmatched(issued)
         if at is not None:
@@ -84,9 +86,9 @@ def collectives(run: Run) -> Verdict:
 
 
 def _stuck(run: Run, finished: set[int]) -> dict[int, Collective]:
-    """Return the ranks that wait for good.
+    """Return the ranks that hang.
 
-    A rank that was ended after its steps might have come by the line that another one waits at, if
+    A rank that was ended after its steps might have reached the line that another one waits at, if
     it has before: ranks may differ in their steps, as where a scaler skips one.
     """
     issued = {rank.rank: rank.collectives for rank in run.ranks}
@@ -103,7 +105,7 @@ def _stuck(run: Run, finished: set[int]) -> dict[int, Collective]:
 
 
 def whereabouts(run: Run) -> tuple[str, ...]:
-    """Returns, for each rank that was stopped, the collective it was in, and its stack."""
+    """Return, for each rank that was stopped, the collective it was in, and its stack."""
     last = {r.rank: r.collectives[-1] for r in run.ranks if r.collectives and r.ended is None}
     inside = {rank: c for rank, c in last.items() if c.state in BLOCKING}
     lines = (f"rank {rank} waits in {_what(c)}{_at(c.place)}" for rank, c in inside.items())
@@ -117,7 +119,9 @@ def _parted(run: Run, at: Parting) -> Verdict:
         kinds["nothing"] = list(at.absent)
     figures = ", ".join(f"{what} on {ranks_in_words(ranks)}" for what, ranks in kinds.items())
     return _broken(
-        run, f"collective {at.number + 1} of {_group(run, at.group)}: {figures}", at.issued
+        run,
+        f"ranks diverge at collective {at.number + 1} of {_group(run, at.group)}: {figures}",
+        at.issued,
     )
 
 
@@ -126,7 +130,7 @@ def _waiting(run: Run, waiting: Mapping[int, Collective]) -> Verdict:
     seconds = f"; no progress for {run.stall.seconds:.0f} s" if run.stall else ""
     kinds = _kinds(waiting).items()
     where = ", ".join(f"{ranks_in_words(ranks)} in {what}" for what, ranks in kinds)
-    return _broken(run, f"waiting for good: {where}{seconds}", waiting)
+    return _broken(run, f"hang: {where}{seconds}", waiting)
 
 
 def _broken(run: Run, figures: str, issued: Mapping[int, Collective]) -> Verdict:
@@ -143,8 +147,8 @@ def _kinds(issued: Mapping[int, Collective]) -> dict[str, list[int]]:
 
 
 def _odd_first(run: Run, candidates: Iterable[Collective]) -> list[Place]:
-    """Order the lines concerned: first what the fewest ranks have ever issued from, of those the
-    topmost, since the ranks that pass a guarded line are stopped further down."""
+    """Order the lines: first those that the fewest ranks issued from, and of these the topmost,
+    since ranks that skip a guarded line stop further down."""
     ranks: dict[Place, set[int]] = defaultdict(set)
     for rank in run.ranks:
         for collective in rank.collectives:
@@ -159,16 +163,16 @@ def _line(rank: RankRun, collective: Collective | None) -> str:
     if collective is not None:
         return f"rank {rank.rank}: {_what(collective)}{_at(collective.place)}"
     if rank.ended is not None:
-        steps = (
-            f"after {plural(rank.ended.steps, 'step')}"
+        ended = (
+            f"ended after {plural(rank.ended.steps, 'step')}"
             if rank.ended.how == "steps"
-            else "its script"
+            else "finished the script"
         )
-        return f"rank {rank.rank}: ended {steps} without it{_handled(rank)}"
+        return f"rank {rank.rank}: {ended} without this collective{_handled(rank)}"
     last = rank.collectives[-1] if rank.collectives else None
     if last is None:
-        return f"rank {rank.rank}: has issued no collective"
-    return f"rank {rank.rank}: came as far as {_what(last)}{_at(last.place)}"
+        return f"rank {rank.rank}: issued no collective"
+    return f"rank {rank.rank}: last issued {_what(last)}{_at(last.place)}"
 
 
 def _handled(rank: RankRun) -> str:
@@ -192,7 +196,7 @@ def _stacks(run: Run) -> list[str]:
     """Return each stopped rank's stack of user code: its innermost lines, outermost first."""
     stacks = run.stall.stacks if run.stall else {}
     return [
-        f"rank {rank} is at {'... > ' if len(stack) > _DEPTH else ''}"
+        f"stack of rank {rank}: {'... > ' if len(stack) > _DEPTH else ''}"
         f"{' > '.join(f'{p} in {p.function}' for p in reversed(stack[:_DEPTH]))}"
         for rank, stack in sorted(stacks.items())
         if stack
@@ -200,18 +204,18 @@ def _stacks(run: Run) -> list[str]:
 
 
 def _agreed(run: Run) -> str:
-    """Describe how many collectives there were; in a step where there was a whole one."""
+    """Describe how many collectives there were: in the last step, or in total without a step."""
     rank = run.ranks[0]
     steps = rank.ended.steps if rank.ended else 0
     seen = [c for c in rank.collectives if c.step == steps - 1] if steps else rank.collectives
-    when = "in the last step" if steps else "in all"
+    when = "in the last step" if steps else "in total"
     operations = Counter(c.operation for c in seen)
     kinds = ", ".join(f"{n} {name}" for name, n in sorted(operations.items()))
-    return f"{len(run.ranks)} ranks agree; {len(seen)} {when}: {kinds}"
+    return f"{len(run.ranks)} ranks agree; {plural(len(seen), 'collective')} {when}: {kinds}"
 
 
 def _by_group(run: Run) -> tuple[str, ...]:
-    """Return a line per process group, where there is more than the one of all ranks."""
+    """Return a line per process group, if there is more than the group of all ranks."""
     groups: dict[str, Counter[str]] = defaultdict(Counter)
     for rank in run.ranks:
         for collective in rank.collectives:

@@ -1,4 +1,4 @@
-"""What there is more than once stays equal: replicas over ranks, ties inside a model."""
+"""Whether copies stay equal: replicas over ranks, ties inside a model."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from fsdplint.verify.verdict import Verdict
 
 @clause(
     "replicas",
-    "Ranks that keep the same part of a parameter keep the same values.",
+    "Ranks that hold the same shard of a parameter hold the same values.",
     ("optimizer", "step"),
 )
 def replicas(run: Run) -> Verdict:
-    """HSDP keeps each shard several times; whatever changes one copy alone makes them drift."""
+    """Judge replicas, as HSDP has them: a change of one replica alone makes them drift."""
     if reason := without_steps(run):
         return not_exercised(reason)
     if unequal(run):
-        return not_exercised("they differ before the first step: see initialised")
+        return not_exercised("replicas differ before the first step (see `initialised`)")
     copies = {copy: digests for copy, digests in _copies(run).items() if len(digests) > 1}
     if not copies:
-        return not_exercised("no two ranks keep the same shard")
+        return not_exercised("no two ranks hold the same shard")
     parameters = {copy.parameter for copy in copies}
     last: dict[object, int] = {}
     for copy in copies:
@@ -53,7 +53,7 @@ def replicas(run: Run) -> Verdict:
             f"{number} of {plural(len(parameters), 'replicated parameter')} "
             f"differ{'s' * (number == 1)} between ranks since step {first.step}: "
             f"{listed(copy.parameter[1] for copy in drifting)}",
-            (f"`{first.parameter[1]}` on {ranks_in_words(copies[first])}",),
+            (f"replicas of `{first.parameter[1]}` are on {ranks_in_words(copies[first])}",),
         )
     steps = len({copy.step for copy in copies})
     return confirmed(
@@ -62,7 +62,7 @@ def replicas(run: Run) -> Verdict:
 
 
 class _Copy(NamedTuple):
-    """What ranks keep alike after a step: a part of a model's parameter, on the same mesh."""
+    """A shard that several ranks hold after a step: part of a model's parameter on one mesh."""
 
     step: int
     optimizer: int
@@ -72,7 +72,7 @@ class _Copy(NamedTuple):
 
 
 def _copies(run: Run) -> dict[_Copy, dict[int, str]]:
-    """Return the digests of what may lie on several ranks, by rank."""
+    """Return the digests of shards that several ranks may hold, by rank."""
     found: dict[_Copy, dict[int, str]] = {}
     for rank in run.ranks:
         held = {(s.model, p.name): p for s in first_snapshots(rank) for _, p in parameters(s)}
@@ -84,9 +84,9 @@ def _copies(run: Run) -> dict[_Copy, dict[int, str]]:
     return found
 
 
-@clause("ties", "Parameters that were one are still one.", ("ties", "snapshot", "sharding"))
+@clause("ties", "Tied parameters stay tied.", ("ties", "snapshot", "sharding"))
 def ties(run: Run) -> Verdict:
-    """Tied weights in different units, or tied too late, train apart."""
+    """Judge ties: weights in different units, or tied too late, train apart."""
     refused = crashes(run, SHARED_ACROSS_GROUPS)
     if refused:
         ended = refused[0][1]
@@ -102,8 +102,8 @@ def ties(run: Run) -> Verdict:
     if split:
         snapshot, tie = split[0]
         return violated(
-            f"{' and '.join(f'`{name}`' for name in tie.names)} were one parameter and are not "
-            f"any more (seen at step {snapshot.step})",
+            f"{' and '.join(f'`{name}`' for name in tie.names)} are no longer tied after "
+            f"{plural(snapshot.step, 'step')}: they train apart",
         )
     names = {tie.names for _, tie in seen}
     return confirmed("; ".join(" = ".join(f"`{n}`" for n in tied) for tied in sorted(names)))

@@ -1,4 +1,4 @@
-"""Whether ranks divide the data."""
+"""Whether ranks train on different data."""
 
 from __future__ import annotations
 
@@ -18,38 +18,40 @@ _LEAST = 2
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """What loaders gave out at the last line that asked before a backward, and its loss."""
+    """The batches drawn at the last line before a backward pass, and its loss."""
 
     batches: tuple[str, ...]
     loss: str
     place: Place | None
 
 
-@clause("data", "Each rank trains on batches of its own.", ("batches",))
+@clause("data", "Each rank trains on its own batches.", ("batches",))
 def data(run: Run) -> Verdict:
     """Judge the batches that loaders gave out before each backward, and its loss.
 
-    Ranks that divide a batch among them get the same one on purpose. They have other losses, or
-    they communicate in other ways than FSDP does.
+    Ranks that split a batch get the same one on purpose. Their losses differ, or they
+    communicate in other ways than FSDP does.
     """
     trained = {rank.rank: _trained_on(rank) for rank in run.ranks}
-    if run.world_size < 2 or len(trained) < run.world_size:
-        return not_exercised("not all ranks are seen, or there is one alone")
+    if run.world_size < 2:
+        return not_exercised("there is only one rank")
+    if len(trained) < run.world_size:
+        return not_exercised("not every rank was observed")
     if not all(trained.values()):
-        return not_exercised("no `DataLoader` gave a batch to a backward on every rank")
+        return not_exercised("not every rank ran a backward pass on a batch of a `DataLoader`")
     rows = list(zip(*trained.values(), strict=False))
     shared = [row for row in rows if len({each.batches for each in row}) == 1]
     if len(shared) < len(rows):
         batches = plural(len(rows), "batch", "batches")
         return confirmed(f"{len(rows) - len(shared)} of {batches} differ between ranks")
     if len({row[0].batches for row in shared}) < _LEAST:
-        return not_exercised("all ranks got the same batch, which is one alone")
+        return not_exercised("all ranks trained on the same batch, but one is too few to judge")
     if reason := _divides(run) or _differ(shared):
         return not_exercised(f"all ranks get the same batches, and {reason}")
     batches = plural(len(shared), "batch", "batches")
     return violated(
         f"all {plural(run.world_size, 'rank')} train on the same {batches}",
-        ("together they learn what one of them would",),
+        ("together they learn no more than one rank would",),
         tuple(each.place for each in shared[0]),
     )
 
@@ -70,19 +72,19 @@ def _trained_on(rank: RankRun) -> list[_Trained]:
 
 def _differ(shared: list[tuple[_Trained, ...]]) -> str:
     apart = any(len({each.loss for each in row}) > 1 for row in shared)
-    return "their losses differ: they may each take a part" if apart else ""
+    return "their losses differ, so each may use a part of the batch" if apart else ""
 
 
 def _divides(run: Run) -> str:
-    """Return why ranks may get the same batch on purpose; empty where nothing says so."""
+    """Return why ranks may get the same batch on purpose; empty if nothing suggests it."""
     every = [each for rank in run.ranks for each in rank.collectives]
     if any(1 < len(each.members) < run.world_size for each in every):
-        return "some ranks form groups, which may divide a batch among them"
+        return "some ranks form process groups, which may split a batch"
     if any(e.operation in PEER_TO_PEER or "all_to_all" in e.operation for e in every):
-        return "they exchange activations, as ranks do that divide a sequence"
+        return "they exchange activations, as in sequence parallelism"
     for rank in run.ranks:
         for snapshot in first_snapshots(rank):
             for _, parameter in parameters(snapshot):
                 if sum(map(is_shard, parameter.placements)) > 1:
-                    return "tensor parallelism divides a batch among them"
+                    return "tensor parallelism splits the work on a batch"
     return ""

@@ -12,22 +12,22 @@ from fsdplint.verify.figures import plural
 from fsdplint.verify.verdict import Status, Verdict
 
 NAME = "equivalence"
-CONTRACT = "The sharded run computes what the unsharded one does."
+CONTRACT = "The sharded run computes the same as an unsharded run."
 _SHORT = 1e-3
 _WHY = {
-    False: "32-bit numbers: ranks add up in another order, which costs about 1e-7",
-    True: "16-bit numbers take part, of which each rounding costs up to 4e-3",
+    False: "32-bit numbers; a different order of summation costs about 1e-7",
+    True: "16-bit numbers take part; each rounding costs up to 4e-3",
 }
 
 
 def equivalence(sharded: Run, alone: Run | None) -> Verdict:
-    """Return the verdict on a sharded run and the one of a single process that played it back.
+    """Return the verdict on a sharded run and its replay in a single process.
 
-    `alone` is None where the sharded run left nothing to play back.
+    `alone` is None if the sharded run left nothing to replay.
     """
     found = _found(sharded, alone)
     if found.status is Status.CONFIRMED and (names := _parted(sharded)):
-        found = not_exercised(f"{names} are no longer tied: see ties")
+        found = not_exercised(f"{names} are no longer tied (see `ties`)")
     return replace(found, clause=NAME, contract=CONTRACT)
 
 
@@ -36,21 +36,21 @@ def _found(sharded: Run, alone: Run | None) -> Verdict:
     if failed:
         return not_exercised(failed[0].removeprefix("Incomparable: "))
     if len(sharded.ranks) < sharded.world_size:
-        return not_exercised("other nodes' ranks cannot be compared")
+        return not_exercised("ranks on other nodes cannot be compared")
     if alone is None:
         return not_exercised("not every rank finished an optimizer step")
     return _unread(alone) or _judged(alone)
 
 
 def _parted(sharded: Run) -> str:
-    """Names weights whose tie is gone: one process that gathers as FSDP does parts them as well."""
+    """Return weights that are no longer tied; FSDP in one process unties them too."""
     ties = [tie for _, snapshot in sharded.all(Snapshot) for tie in snapshot.ties]
     gone = next((tie.names for tie in ties if not tie.alive), ())
     return " and ".join(f"`{name}`" for name in gone)
 
 
 def _unread(alone: Run) -> Verdict | None:
-    """Describe why the single process did not compare everything; None where it did."""
+    """Return a verdict if the single process did not compare everything, else None."""
     reasons = [event.reason for _, event in alone.all(NotCompared)]
     reasons += [event.error for _, event in alone.all(ProbeFailed) if event.probe == "reference"]
     if reasons and not _off(alone):
@@ -60,11 +60,11 @@ def _unread(alone: Run) -> Verdict | None:
     ended = alone.ranks[0].ended if alone.ranks else None
     if ended is not None and ended.kind:
         return not_exercised(
-            f"the script does not run in one process ({_crash(ended.kind, ended.message)})"
+            f"the script fails in one process ({_crash(ended.kind, ended.message)})"
         )
     if ended is not None:
-        return not_exercised("in one process the script takes no optimizer step")
-    return not_exercised("the script does not come to its first step in one process")
+        return not_exercised("the script takes no optimizer step in one process")
+    return not_exercised("the script does not reach its first optimizer step in one process")
 
 
 def _crash(kind: str, message: str) -> str:
@@ -79,10 +79,10 @@ def _judged(alone: Run) -> Verdict:
     details = (
         *_by_kind(all_of),
         f"tolerance: relative L2, {_WHY[worst.tolerance > _SHORT]}",
-        "each step is compared from where the sharded run was, so that rounding does not grow",
+        "each step starts from the state of the sharded run, so rounding does not accumulate",
         *(
-            f"by itself, the unsharded model ends {_number(event.difference)} away, "
-            "with what rounding grows to"
+            f"trained on its own, the unsharded model ends {_number(event.difference)} away: "
+            "accumulated rounding"
             for _, event in alone.all(Drifted)
         ),
     )
@@ -90,7 +90,7 @@ def _judged(alone: Run) -> Verdict:
         first = off[0]
         worst = max(off, key=lambda event: event.difference / event.tolerance)
         return violated(
-            f"differs from step {first.step} on, first in the {first.what}: "
+            f"differs from step {first.step} on, first in the {first.what}; "
             f"largest difference {_number(worst.difference)} ({_named(worst)}), "
             f"tolerance {_number(worst.tolerance)}",
             details,
@@ -124,7 +124,7 @@ def _times(compared: Compared) -> str:
     if compared.times is None:
         return ""
     if abs(compared.times) < compared.tolerance:
-        return ", there is none"
+        return ", zero in the sharded run"
     return f", {compared.times:.3g} times the unsharded one"
 
 

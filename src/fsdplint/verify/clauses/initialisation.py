@@ -1,4 +1,4 @@
-"""A model begins with values that somebody wrote, the same ones wherever there are copies."""
+"""Whether a model starts with initialized values, equal wherever there are replicas."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ON_META = "should be materialized from meta device"
 
 @clause(
     "initialised",
-    "What gets storage without values is written before it is used, and copies begin equal.",
+    "Every parameter and buffer is initialized before the first step, and replicas start equal.",
     ("storage", "optimizer", "snapshot"),
 )
 def initialised(run: Run) -> Verdict:
-    """`to_empty` leaves whatever was in memory: a reset that misses a module trains on that."""
+    """Judge initial values: a reset that misses a module leaves what `to_empty` found in memory."""
     if refused := [ended for _, ended in crashes(run, _ON_META)]:
         return violated(
             "parameters are still on the meta device at the first forward",
@@ -39,28 +39,28 @@ def initialised(run: Run) -> Verdict:
         )
     initial = run.all(Initial)
     if not initial:
-        return not_exercised("no sharded model came to a step, or to the end")
+        return not_exercised("no sharded model reached an optimizer step or the end of the script")
     if missed := unwritten(run):
         return _unwritten(run, missed)
     if apart := unequal(run):
         return violated(
-            f"copies of {plural(len(apart), 'parameter')} differ between ranks before the first "
+            f"replicas of {plural(len(apart), 'parameter')} differ between ranks before the first "
             f"step: {listed(apart)}"
         )
     empty = any(event.places for _, event in initial)
     copies = {copy.name for copy in _copies(run)}
     if not empty and not copies:
-        return not_exercised("nothing called `to_empty`, and there are no copies")
+        return not_exercised("`to_empty` was never called, and there are no replicas")
     most = max(len(event.values) for _, event in initial)
-    figures = [f"{most} parameters and buffers written after they got storage"] * empty
+    figures = [f"{most} parameters and buffers initialized after allocation"] * empty
     figures += [f"{plural(len(copies), 'replicated parameter')} equal at the start"] * bool(copies)
     return confirmed("; ".join(figures))
 
 
 def unwritten(run: Run) -> dict[str, tuple[InitialValue, list[int]]]:
-    """Return what is used as it came from memory, by name: its worst state, and the ranks.
+    """Return what is used uninitialized, by name: its worst state, and the ranks.
 
-    A buffer that a forward fills in part, as a cache, is written.
+    A buffer that a forward fills in part, such as a cache, counts as initialized.
     """
     found: dict[str, tuple[InitialValue, list[int]]] = {}
     for rank, event in run.all(Initial):
@@ -75,14 +75,14 @@ def unwritten(run: Run) -> dict[str, tuple[InitialValue, list[int]]]:
 def _unwritten(run: Run, missed: dict[str, tuple[InitialValue, list[int]]]) -> Verdict:
     total = max(len({value.name for value in event.values}) for _, event in run.all(Initial))
     partly = [
-        f"`{name}`: {value.unwritten} of {plural(value.elements, 'element')} on "
+        f"`{name}`: {value.unwritten} of {plural(value.elements, 'element')} uninitialized on "
         f"{ranks_in_words(ranks)}"
         for name, (value, ranks) in missed.items()
         if value.unwritten < value.elements or len(set(ranks)) < len(run.ranks)
     ]
     return violated(
-        f"{len(missed)} of {plural(total, 'parameter and buffer', 'parameters and buffers')} hold "
-        f"what was in memory, since nothing wrote them: {listed(missed)}",
+        f"{len(missed)} of {plural(total, 'parameter and buffer', 'parameters and buffers')} "
+        f"never initialized, so training starts from arbitrary memory: {listed(missed)}",
         tuple(partly[:_SHOWN]),
         tuple(place for _, event in run.all(Initial) for place in event.places),
     )
@@ -92,7 +92,7 @@ _SHOWN = 3
 
 
 class _Copy(NamedTuple):
-    """A part of a model's parameter that several ranks keep."""
+    """A shard of a model's parameter that several ranks hold."""
 
     model: int
     name: str
@@ -101,7 +101,7 @@ class _Copy(NamedTuple):
 
 
 def unequal(run: Run) -> list[str]:
-    """Return the names of the parameters whose copies begin with different values."""
+    """Return the names of the parameters whose replicas start with different values."""
     apart = (copy.name for copy, digests in _copies(run).items() if len(digests) > 1)
     return list(dict.fromkeys(apart))
 

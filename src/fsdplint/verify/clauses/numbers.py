@@ -1,4 +1,4 @@
-"""Numbers that a script goes by: losses, gradient norms, reductions of sharded tensors."""
+"""Whether numbers that a script uses are right: losses, gradient norms, DTensor reductions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOLERANCE = 1e-3
 stays below 1e-5, and a rank left out of two equal ones makes 0.3."""
 COARSE_TOLERANCE = 2e-2
 """The same for gradients of two bytes: bf16 rounds to 0.4 %, at each of three sums."""
-_NO_OUTPUT = "no module output had"
+_NO_OUTPUT = "no module returned"
 _COMBINATIONS: dict[str, Callable[[list[float]], float]] = {
     "sum": math.fsum,
     "max": max,
@@ -44,26 +44,28 @@ def loss(run: Run) -> Verdict:
     """Judge the scalars that a backward starts from."""
     backwards = run.all(Backward)
     if not backwards:
-        return not_exercised("no backward started from a scalar")
+        return not_exercised("no backward pass started from a scalar loss")
     bad = [(rank, event) for rank, event in backwards if not event.finite]
     if bad and all(event.scaled for _, event in bad):
         return not_exercised(
-            f"{len(bad)} of {plural(len(backwards), 'loss', 'losses')} not finite as scaled by the "
-            "gradient scaler, which lowers its scale then"
+            f"{len(bad)} of {plural(len(backwards), 'loss', 'losses')} not finite after scaling; "
+            "the gradient scaler then lowers its scale"
         )
     if bad and unwritten(run):
-        return not_exercised(f"{bad[0][1].loss} from values that nothing wrote: see initialised")
+        return not_exercised(
+            f"loss is {bad[0][1].loss}; values are uninitialized (see `initialised`)"
+        )
     if bad:
         rank, first = bad[0]
         nan, place = _origin(run, first.step)
         return violated(
-            f"{first.loss} on rank {rank} at step {first.step + 1}",
+            f"loss is {first.loss} on rank {rank} at step {first.step + 1}",
             (f"{len(bad)} of {plural(len(backwards), 'loss', 'losses')} not finite", *nan),
             (first.place, place),
             _look_at(run, nan[0]),
         )
     values = [float(event.loss) for _, event in backwards]
-    scaled = ", as scaled by the gradient scaler" * any(event.scaled for _, event in backwards)
+    scaled = " (scaled by the gradient scaler)" * any(event.scaled for _, event in backwards)
     return confirmed(
         f"{plural(len(values), 'loss', 'losses')} between {min(values):.4g} and {max(values):.4g}"
         f"{scaled}{_own_means(run)}"
@@ -71,19 +73,19 @@ def loss(run: Run) -> Verdict:
 
 
 def _look_at(run: Run, origin: str) -> str:
-    """Return what to do about a NaN, where it is not to look at the module and its input."""
+    """Return what to do about a NaN, unless it is to inspect the module and its input."""
     if _NO_OUTPUT in origin or not run.all(FirstNan):
-        return "look at how the loss is computed"
+        return "check how the loss is computed"
     if any(event.weights for _, event in run.all(FirstNan)):
-        return "look at what made the module's parameters NaN: a step or a load"
+        return "find what made the module's parameters NaN: an optimizer step or a load"
     return ""
 
 
 def _own_means(run: Run) -> str:
-    """Describe losses that are means over other numbers of targets on each rank.
+    """Describe losses that are means over different numbers of targets on each rank.
 
-    FSDP averages the gradients of ranks alike, so that a target counts more on one rank than on
-    another. A backward that begins from another value than the mean may weigh it for that.
+    FSDP averages the gradients of all ranks equally, so a target counts more on one rank than on
+    another. A backward pass that starts from a different value may already correct for that.
     """
     ranks = [
         [mean.targets for mean in rank.of(LossMean) if _is_loss(rank, mean)] for rank in run.ranks
@@ -94,7 +96,7 @@ def _own_means(run: Run) -> str:
     worst = max(apart, key=lambda row: max(row) / max(1, min(row)))
     few, many = count(min(worst)), count(max(worst))
     return (
-        f"; each rank averages over its own targets ({few} to {many}), and FSDP weighs all ranks "
+        f"; each rank averages over its own targets ({few} to {many}), but FSDP weights all ranks "
         "equally"
     )
 
@@ -119,11 +121,11 @@ def _origin(run: Run, before: int) -> tuple[tuple[str, ...], Place | None]:
         until = " before that" if run.all(FirstNan) else ""
         return (f"{_NO_OUTPUT} a NaN{until}", *lines), None
     rank, first = min(found, key=lambda each: each[1].step)
-    given = "its input has one" if first.given else "its input has none"
+    given = "its input has a NaN" if first.given else "its input has none"
     if first.weights:
-        given = f"{given}, its own parameters have one"
-    name = f"`{first.name}`, a `{first.cls}`" if first.name else f"the `{first.cls}`"
-    line = f"NaN first in the output of {name} on rank {rank} at step {first.step + 1}; {given}"
+        given = f"{given}, its parameters have one"
+    name = f"`{first.name}` (`{first.cls}`)" if first.name else f"`{first.cls}`"
+    line = f"first NaN: output of {name} on rank {rank} at step {first.step + 1}; {given}"
     return (line, *lines), first.place
 
 
@@ -133,7 +135,7 @@ def _broken(step: Step) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Clip:
-    """One clip on all ranks: what each went by, and the true norm of what it clipped."""
+    """One clip on all ranks: the norm that each used, and the true norm of what it clipped."""
 
     step: int
     place: Place | None
@@ -156,23 +158,23 @@ class _Clip:
 
     @property
     def agreed(self) -> bool:
-        """Every rank goes by one number."""
+        """True if every rank uses the same number."""
         values = list(self.used.values())
         return all(_deviation(value, values[0]) <= self.tolerance for value in values)
 
 
 @clause(
     "gradient-norm",
-    "The norm that gradients are clipped by is the global one, and finite.",
+    "Gradients are clipped by their global norm, and it is finite.",
     ("gradient-norm",),
 )
 def gradient_norm(run: Run) -> Verdict:
-    """Judged against the gradients' own norm, taken before the clip on every rank and summed."""
+    """Judge against the gradients' own norm, taken before the clip on every rank and summed."""
     if not run.all(Norm):
-        return not_exercised("no gradient was clipped by its norm")
+        return not_exercised("gradients were not clipped by norm")
     clips = _clips(run)
     if not clips:
-        return not_exercised("the norms of other ranks are not known")
+        return not_exercised("the norms of other ranks are unknown")
     finite = [clip for clip in clips if clip.finite]
     wrong = [c for c in finite if c.off > c.tolerance and not (c.norm.given and c.agreed)]
     if wrong:
@@ -181,52 +183,57 @@ def gradient_norm(run: Run) -> Verdict:
         apart = [clip for clip in finite if clip.off > clip.tolerance or not clip.agreed]
         return _unproved(apart[0]) if apart else _right(finite)
     if clips[-1].norm.scaled:
-        return not_exercised("not finite so far; the gradient scaler skips such steps")
+        return not_exercised("the norm is not finite so far; the gradient scaler skips such steps")
     if any(not event.finite for _, event in run.all(Backward)):
-        return not_exercised("not finite, as the losses are (see `loss`)")
+        return not_exercised("neither the norm nor the loss is finite (see `loss`)")
     last = clips[-1]
     value = next(value for value in last.true.values() if not math.isfinite(value))
-    return violated(f"{value} at step {last.step + 1}, with finite losses", (), (last.place,))
+    return violated(
+        f"the norm is {value} at step {last.step + 1}, but all losses are finite", (), (last.place,)
+    )
 
 
 def _wrong(wrong: list[_Clip]) -> Verdict:
     """Judge clips by norms that are not the whole gradient's."""
     first = wrong[0]
     each = ", ".join(f"{value:.4g} on rank {rank}" for rank, value in sorted(first.used.items()))
-    details = [f"`{first.norm.call}` at step {first.step + 1}; {plural(len(wrong), 'clip')} in all"]
+    details = [
+        f"`{first.norm.call}` at step {first.step + 1}; {plural(len(wrong), 'clip')} in total"
+    ]
     if first.norm.api == "fsdp1":
         details.append(
-            "it sees only this rank's part of FSDP1's gradients; "
-            "the model's own method `clip_grad_norm_` sees all"
+            "it sees only this rank's shards of FSDP1's gradients; "
+            "call the model's own `clip_grad_norm_` instead"
         )
     return violated(
-        f"clipped by {each}; the norm of the whole gradient is {_first(first.true):.4g}",
+        f"clipped by a norm of {each}; the global norm is {_first(first.true):.4g}",
         tuple(details),
         tuple(clip.place for clip in wrong),
     )
 
 
 def _unproved(clip: _Clip) -> Verdict:
-    """As in pipelines, where a rank has gradients that no other one knows of."""
+    """Judge clips as in pipelines, where a rank has gradients that no other rank has."""
     each = ", ".join(f"{value:.4g} on rank {rank}" for rank, value in sorted(clip.used.items()))
     if clip.agreed:
         return not_exercised(
-            f"every rank clips by {_first(clip.used):.4g}, which the script brings; the gradients "
-            f"that rank {next(iter(clip.true))} shares with others have {_first(clip.true):.4g}"
+            f"every rank clips by {_first(clip.used):.4g}, a norm that the script computes; the "
+            f"gradients that rank {next(iter(clip.true))} shares with other ranks have norm "
+            f"{_first(clip.true):.4g}"
         )
-    return not_exercised(f"each rank clips by the norm of gradients of its own: {each}")
+    return not_exercised(f"each rank clips by the norm of its own gradients: {each}")
 
 
 def _right(clips: list[_Clip]) -> Verdict:
     last, largest = clips[-1], max(clip.off for clip in clips)
     figures = (
-        f"{plural(len(clips), 'norm')} global, the last {_first(last.true):.4g} "
-        f"(off by {largest:.1e} at most)"
+        f"{plural(len(clips), 'global norm')}, the last {_first(last.true):.4g} "
+        f"(error at most {largest:.1e})"
     )
     partial = next((clip for clip in clips if clip.norm.combine), None)
     if partial is None:
         return confirmed(figures)
-    note = "the value is a DTensor that holds this rank's part; `full_tensor()` makes it whole"
+    note = "the value is a DTensor with this rank's part; call `full_tensor()` for the global norm"
     return confirmed(figures, (note,))
 
 
@@ -271,7 +278,7 @@ def _true(norm: Norm, norms: dict[int, Norm]) -> float | None:
 
 
 def _used(norm: Norm, norms: dict[int, Norm]) -> float | None:
-    """Return the norm that a rank goes by, put together where it is a DTensor in parts."""
+    """Return the norm that a rank clips by, combined over ranks if it is a DTensor in parts."""
     if not norm.combine:
         return float(norm.used)
     if any(rank not in norms for rank in norm.across):
@@ -301,11 +308,11 @@ def _deviation(value: float, true: float) -> float:
 
 @clause(
     "reductions",
-    "A number read from a DTensor is the whole reduction, not this rank's part.",
+    "A number read from a DTensor is the global value, not this rank's local one.",
     ("reductions",),
 )
 def reductions(run: Run) -> Verdict:
-    """`item()` on a DTensor communicates nothing; what is left to add up over ranks is missing."""
+    """Judge reads of DTensors: `item()` communicates nothing, so it lacks other ranks' values."""
     reads = run.all(NumberRead)
     combined = {event.read for _, event in run.all(ReadCombined)}
     local = [(rank, e) for rank, e in reads if e.local and e.place not in combined]
@@ -320,16 +327,19 @@ def reductions(run: Run) -> Verdict:
         places = dict.fromkeys(event.place for _, event in local)
         what = " ".join(first.placements)
         return violated(
-            f"`{first.read}` reads this rank's part of {what}: {_each(values)}",
+            f"`{first.read}` reads the local value of a {what} DTensor, not the global one: "
+            f"{_each(values)}",
             tuple(f"also read at {place}" for place in list(places)[1:SHOWN] if place),
             tuple(places),
         )
     if any(event.local for _, event in reads):
-        return not_exercised("parts are read on each rank: equal ones, or the script combines them")
+        return not_exercised(
+            "local values are read, but they are equal or the script combines them"
+        )
     if not reads:
         return not_exercised("no number was read from a DTensor")
     lines = len({event.place for _, event in reads})
-    return confirmed(f"whole DTensors read at {plural(lines, 'line')}")
+    return confirmed(f"global values read at {plural(lines, 'line')}")
 
 
 def _same_everywhere(run: Run, read: NumberRead) -> bool:

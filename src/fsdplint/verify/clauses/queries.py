@@ -1,4 +1,4 @@
-"""What several clauses ask of a run: its models, rank by rank, its crashes, and PyTorch's errors.
+"""Queries that clauses share: a run's models, rank by rank, its crashes, and PyTorch's errors.
 
 The texts of errors are those of torch 2.6 to 2.15.
 """
@@ -68,7 +68,7 @@ def whole(parameter: Parameter) -> int:
 
 
 def part(parameter: Parameter) -> int:
-    """Return the elements of it that this rank keeps."""
+    """Return the elements of it that this rank holds."""
     return prod(parameter.local_shape)
 
 
@@ -87,7 +87,7 @@ def is_shard(placement: str) -> bool:
 
 
 def shards_held(parameter: Parameter) -> tuple[int, ...]:
-    """Return which part of a parameter a rank keeps: its coordinates on the meshes that divide."""
+    """Return which shard of a parameter a rank holds: its coordinates on the sharding mesh dims."""
     return tuple(
         place
         for place, placement in zip(parameter.coordinate, parameter.placements, strict=False)
@@ -96,7 +96,7 @@ def shards_held(parameter: Parameter) -> tuple[int, ...]:
 
 
 def is_replicated(parameter: Parameter) -> bool:
-    """True if other ranks keep the part of a parameter that this rank keeps."""
+    """True if other ranks hold the same shard of a parameter as this rank."""
     if not parameter.placements:
         return len(parameter.ranks) > 1
     return any(
@@ -112,11 +112,11 @@ def changes(rank: RankRun) -> Iterator[tuple[Step, Change]]:
 
 
 def in_short(message: str) -> str:
-    """Return the first line of an error's message and the last one, which says what is wrong in
-    those of `load_state_dict` and of distributed checkpoints."""
+    """Return the first and the last line of an error's message; in errors of `load_state_dict` and
+    of distributed checkpoints, the last one names the cause."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    told = dict.fromkeys([*lines[:1], *lines[-1:]])
-    return " … ".join(textwrap.shorten(line, _SHORT, placeholder=" …") for line in told)
+    ends = dict.fromkeys([*lines[:1], *lines[-1:]])
+    return " … ".join(textwrap.shorten(line, _SHORT, placeholder=" …") for line in ends)
 
 
 def listed(names: Iterable[str]) -> str:
@@ -127,7 +127,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def without_steps(run: Run) -> str:
-    """Describe why nothing is known of steps, or an empty string where there were some."""
+    """Return why there are no steps to judge; empty if there are some."""
     return "" if run.all(Step) else "no optimizer stepped"
 
 
@@ -141,7 +141,7 @@ def crashes(run: Run, message: str) -> list[tuple[int, Ended]]:
 
 
 def refusals(run: Run) -> Iterator[tuple[str, Ended]]:
-    """Yield the attributes that FSDP2 modules turned out to lack, with the crashes that show it."""
+    """Yield the attributes that FSDP2 modules lack, with the crashes that show it."""
     classes = {event.cls for _, event in run.all(Sharded) if event.api == "fsdp2"}
     for _, ended in crashes(run, ""):
         match = MISSING.search(ended.message)
@@ -160,5 +160,5 @@ def unit_frame(ended: Ended) -> Frame | None:
 
 
 def inside(ended: Ended, prefixes: tuple[str, ...]) -> bool:
-    """True if the error came out of a function whose name begins so."""
+    """True if the error comes from a function whose name starts with one of the prefixes."""
     return any(frame.place.function.startswith(prefixes) for frame in ended.frames)

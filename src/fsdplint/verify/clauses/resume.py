@@ -1,4 +1,4 @@
-"""Whether a run that starts again from a save goes on from where the other one was."""
+"""Whether a run that resumes from a save continues where the first one stopped."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from fsdplint.verify.figures import plural
 from fsdplint.verify.verdict import Status, Verdict
 
 NAME = "resume"
-CONTRACT = "A resumed run goes on with the saved parameters, optimizer states and settings."
+CONTRACT = "A resumed run continues with the saved parameters, optimizer state and settings."
 Again = tuple[Run, list[Verdict]]
 """A resumed run, and the verdicts on clauses that it violates and the saving one does not."""
 _CLOSE = 1e-4
-"""Relative difference of two losses from which they are told apart."""
+"""Relative difference from which two losses count as different."""
 _NEARLY_ALL = 0.8
 _MOST = 5
 """Names of one kind that are listed."""
@@ -36,7 +36,7 @@ _PROBES = ("resume",)
 
 
 def resume(saving: Run, again: list[Again]) -> Verdict:
-    """Return the verdict on a run that saves, and those that resumed from its first save."""
+    """Return the verdict on a run that saves and the runs that resumed from its save."""
     return replace(_found(saving, again), clause=NAME, contract=CONTRACT)
 
 
@@ -46,19 +46,19 @@ def _found(saving: Run, again: list[Again]) -> Verdict:
     step = _kept(saving)
     saves = [save for _, save in saving.all(Save) if save.step == step and save.of_training]
     if step is None or not saves:
-        return not_exercised("the run came to no save after a step")
+        return not_exercised("the run saved nothing after an optimizer step")
     outside = next((save.path for save in saves if save.path.startswith("/")), "")
     if outside:
-        return not_exercised(f"`{outside}` is outside the working directory, which alone is copied")
+        return not_exercised(f"`{outside}` is outside the working directory that verify copies")
     if [rank for rank in saving.ranks if step not in {kept.step for kept in rank.of(Kept)}]:
-        return not_exercised("what some ranks had to save is not known: it changed before the end")
+        return not_exercised("some ranks did not record their state at the save")
     found = [_judged(saving, run, broken) for run, broken in again]
     worst = max(found, key=lambda verdict: _RANKING.index(verdict.status))
     head = f"saved after {plural(step, 'step')} on {plural(saving.world_size, 'rank')}"
     same: dict[str, list[str]] = {}
     for (run, _), verdict in zip(again, found, strict=True):
         same.setdefault(verdict.figures, []).append(str(run.world_size))
-    figures = [f"on {' and '.join(ranks)}: {figure}" for figure, ranks in same.items()]
+    figures = [f"on {_counted(ranks)}: {figure}" for figure, ranks in same.items()]
     places = worst.places or tuple(dict.fromkeys(save.place for save in saves if save.place))
     details = tuple(dict.fromkeys(line for verdict in found for line in verdict.details))
     return replace(
@@ -67,6 +67,10 @@ def _found(saving: Run, again: list[Again]) -> Verdict:
         details=details,
         places=places if worst.status is Status.VIOLATED else (),
     )
+
+
+def _counted(ranks: list[str]) -> str:
+    return f"{' and '.join(ranks)} rank{'s'[: ranks != ['1']]}"
 
 
 _RANKING = (Status.CONFIRMED, Status.NOT_EXERCISED, Status.VIOLATED)
@@ -91,14 +95,14 @@ def _judged(saving: Run, run: Run, broken: list[Verdict]) -> Verdict:
         return not_exercised(reason)
     restored = [event for _, event in run.all(Restored)]
     if not any(event.what == "parameter" for event in restored):
-        return not_exercised("it took no step, and no model was left at its end")
+        return not_exercised("no step, and no model left at the end of the script")
     if _is_another_state(restored):
         return not_exercised(
-            "all of it differs: nothing was loaded, or another checkpoint; `--resume-args` takes "
-            "what the script needs"
+            "nothing was restored; if the script needs arguments to resume, pass them with "
+            "`--resume-args`"
         )
     if any(event.what == "parameter" and event.missing for event in restored):
-        return not_exercised("its models are not those of the run that saved")
+        return not_exercised("the script builds different models")
     lost = [_loss(kind, restored) for kind in dict.fromkeys(event.what for event in restored)]
     lost.append(_set_otherwise(saving, run))
     details = tuple(_details(saving, run))
@@ -108,13 +112,13 @@ def _judged(saving: Run, run: Run, broken: list[Verdict]) -> Verdict:
         why = [line for verdict in broken for line in verdict.details]
         return violated(", ".join(filter(None, lost)), (*_names(restored), *why, *details), places)
     counts = {event.what: event.count for event in restored}
-    told = ", ".join(plural(count, what) for what, count in counts.items())
-    return confirmed(f"{told} as they were", details)
+    kinds = ", ".join(plural(count, what) for what, count in counts.items())
+    return confirmed(f"{kinds} restored", details)
 
 
 def _is_another_state(restored: list[Restored]) -> bool:
-    """True if nearly all parameters differ, and all optimizer states where there were some: those
-    of a fresh start, in which a few parameters may be what they were."""
+    """True if nearly all parameters and all optimizer states, if any, differ, as in a fresh start,
+    where a few parameters may be equal."""
     for what, least in (("parameter", _NEARLY_ALL), ("optimizer state", 1.0)):
         found = [event for event in restored if event.what == what]
         if sum(e.apart + e.missing for e in found) < least * sum(e.count for e in found):
@@ -123,7 +127,7 @@ def _is_another_state(restored: list[Restored]) -> bool:
 
 
 def _ended(saving: Run, run: Run) -> Verdict | None:
-    """Describe how a resumed run ended, if it failed where the one that saved went on."""
+    """Describe how a resumed run ended, if it failed and the saving run did not."""
     stepped = bool(run.all(Step))
     if any(rank.ended is None or rank.ended.how == "crash" for rank in saving.ranks) and stepped:
         return None
@@ -131,15 +135,15 @@ def _ended(saving: Run, run: Run) -> Verdict | None:
         ended = rank.ended
         if ended is not None and ended.how == "exit" and not stepped:
             said = next(iter(reversed(rank.output.strip().splitlines())), "") or ended.message
-            return not_exercised(f"the script does not take the arguments ({said})")
+            return not_exercised(f"the script exits with an error ({said}); check `--resume-args`")
         if ended is not None and ended.how == "crash":
             places = tuple(frame.place for frame in ended.frames if frame.own)[-1:]
-            after = " after it has taken steps" if stepped else ""
-            said = f"it ends with {ended.kind}{after}: {in_short(ended.message)}"
+            when = "after its first step" if stepped else "before its first step"
+            said = f"fails {when} with {ended.kind}: {in_short(ended.message)}"
             return violated(said, (), places)
     if run.stall is not None and run.stall.certain:
-        return violated("it hangs")
-    return None if stepped or run.stall is None else not_exercised("it comes to no step in time")
+        return violated("hangs")
+    return None if stepped or run.stall is None else not_exercised("no step within the timeout")
 
 
 def _loss(what: str, restored: list[Restored]) -> str:
@@ -149,7 +153,7 @@ def _loss(what: str, restored: list[Restored]) -> str:
     )
     parts = []
     if worst.missing:
-        parts.append(f"{worst.missing} of {plural(worst.count, what)} not there")
+        parts.append(f"{worst.missing} of {plural(worst.count, what)} missing")
     if worst.apart:
         off = "" if math.isinf(worst.difference) else f" (by up to {worst.difference:.2g})"
         parts.append(f"{worst.apart} of {plural(worst.count, what)} changed{off}")
@@ -157,9 +161,9 @@ def _loss(what: str, restored: list[Restored]) -> str:
 
 
 def _set_otherwise(saving: Run, run: Run) -> str:
-    """Describe the first number in an optimizer's groups that a step does not find again.
+    """Describe the first number in an optimizer's groups that a step does not restore.
 
-    Where the data do not go on, a schedule may go another way: the first step of each counts.
+    Without the same data, a schedule may differ, so only the first step of each optimizer counts.
     """
     first, other = saving.ranks[0], run.ranks[0]
     begun = _steps_at(first, _kept(saving) or 0)
@@ -170,12 +174,12 @@ def _set_otherwise(saving: Run, run: Run) -> str:
         values = {} if was is None else dict(zip(was.names, was.values, strict=True))
         for name, value in zip(event.names, event.values, strict=True):
             if name in values and not math.isclose(value, values[name], rel_tol=1e-6):
-                return f"{name} is {value:g} in step {event.step + 1}, not {values[name]:g}"
+                return f"{name} is {value:g} at step {event.step + 1}, not {values[name]:g}"
     return ""
 
 
 def _steps_at(rank: RankRun, step: int) -> dict[int, int]:
-    """Return how many steps each optimizer had taken at the save after so many."""
+    """Return how many steps each optimizer had taken at the save after ``step`` steps."""
     done: dict[int, int] = {}
     for event in rank.events:
         if isinstance(event, Step):
@@ -187,7 +191,7 @@ def _steps_at(rank: RankRun, step: int) -> dict[int, int]:
 
 
 def _goes_on(first: RankRun, other: RankRun, step: int) -> bool:
-    """Whether the first batch after the save is that of the uninterrupted run."""
+    """True if the first batch after the save equals the uninterrupted run's."""
     fed, again = first.of(Fed), other.of(Fed)
     following = next((one.digest for one in fed if one.step == step), None)
     return bool(again) and again[0].digest == following
@@ -197,18 +201,18 @@ def _names(restored: list[Restored]) -> Iterator[str]:
     """Yield lines with the names of what is lost, whichever rank lost it."""
     for what in dict.fromkeys(event.what for event in restored):
         events = [event for event in restored if event.what == what]
-        for told, names, counts in (
-            ("not there", [e.lost for e in events], [e.missing for e in events]),
+        for state, names, counts in (
+            ("missing", [e.lost for e in events], [e.missing for e in events]),
             ("changed", [e.changed for e in events], [e.apart for e in events]),
         ):
             listed = list(dict.fromkeys(name for each in names for name in each))[:_MOST]
             if listed:
                 more = max(0, max(counts) - len(listed))
-                yield f"{told}: {', '.join(listed)}" + (f" and {more} more" if more else "")
+                yield f"{state}: {', '.join(listed)}" + (f" and {more} more" if more else "")
 
 
 def _details(saving: Run, run: Run) -> list[str]:
-    """Tell whether data and losses go on as well, and what was not compared."""
+    """Return whether data and losses continue, and what was not compared."""
     lines = []
     unread = next((event.unread for _, event in run.all(Resumed) if event.unread), ())
     if unread:
@@ -219,18 +223,18 @@ def _details(saving: Run, run: Run) -> list[str]:
 
 
 def _going_on(saving: Run, run: Run) -> list[str]:
-    """Compare the first batch and the losses, which only as many ranks can have alike."""
+    """Compare the first batch and the losses, which need the same number of ranks."""
     first, other = saving.ranks[0], run.ranks[0]
     step = _kept(saving) or 0
     fed, again = first.of(Fed), other.of(Fed)
     lines = []
     if again and any(one.step == step for one in fed):
         if _goes_on(first, other, step):
-            lines.append("the data go on where they were")
+            lines.append("the data continues where it stopped")
         elif fed[0].digest == again[0].digest:
-            lines.append("the data begin anew, with the first batch of all")
+            lines.append("the data starts over from the first batch")
         else:
-            lines.append("the first batch is another one than the uninterrupted run's")
+            lines.append("the first batch differs from the uninterrupted run's")
     return lines + _random(fed, again, step) + _losses(first, other, step)
 
 
@@ -240,10 +244,10 @@ def _random(fed: list[Fed], again: list[Fed], step: int) -> list[str]:
     if following is None or not again:
         return []
     if again[0].random == following:
-        return ["random numbers go on where they were"]
+        return ["random numbers continue where they stopped"]
     if again[0].random == fed[0].random:
-        return ["random numbers begin anew, with the first of all"]
-    return ["random numbers are others than the uninterrupted run's"]
+        return ["random numbers start over"]
+    return ["random numbers differ from the uninterrupted run's"]
 
 
 def _losses(first: RankRun, other: RankRun, step: int) -> list[str]:
@@ -254,7 +258,7 @@ def _losses(first: RankRun, other: RankRun, step: int) -> list[str]:
         return []
     off = [abs(a - b) / (abs(a) or 1.0) for a, b in pairs]
     if max(off) <= _CLOSE:
-        return [f"{plural(len(pairs), 'loss', 'losses')} as in the uninterrupted run"]
+        return [f"{plural(len(pairs), 'loss', 'losses')} equal to the uninterrupted run's"]
     number = next(n for n, each in enumerate(off) if each > _CLOSE)
     a, b = pairs[number]
-    return [f"loss {number + 1} is {b:.6g}, and {a:.6g} in the uninterrupted run"]
+    return [f"loss {number + 1} is {b:.6g}, but {a:.6g} in the uninterrupted run"]

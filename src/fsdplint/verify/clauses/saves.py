@@ -1,4 +1,4 @@
-"""What the files hold that a script writes: the whole, every rank's part, or less.
+"""Whether the files that a script writes hold the whole model, every rank's shards, or less.
 
 Writes that belong together, such as the files of all ranks at one line, are a pool and are judged
 as one.
@@ -69,7 +69,7 @@ class Tally:
         return sum(whole for _, whole in self.amounts().values())
 
     def lacking(self) -> set[int]:
-        """Return the ranks that hold together what is not held in all."""
+        """Return the ranks that share a tensor which is not complete."""
         return {
             rank
             for (ranks, _), (elements, whole) in self.amounts().items()
@@ -96,7 +96,7 @@ class Pool:
 
     @property
     def distributed(self) -> bool:
-        """It is one checkpoint of all ranks."""
+        """True for one checkpoint of all ranks."""
         return self.writes[0][1].distributed
 
     @cached_property
@@ -109,7 +109,7 @@ class Pool:
 
     @cached_property
     def contested(self) -> tuple[str, ...]:
-        """Paths to which several ranks wrote a file of their own; one of them stays."""
+        """Paths to which several ranks wrote their own files; only one survives."""
         if self.distributed:
             return ()
         return tuple(path for path, ranks in self.writers.items() if path and len(ranks) > 1)
@@ -135,15 +135,15 @@ class Pool:
         return found
 
     def lacking(self) -> set[int]:
-        """Return the ranks whose slices would have to be there, where some are not."""
+        """Return the ranks of whose shards some are missing."""
         return {rank for tally in self.tallies.values() for rank in tally.lacking()}
 
 
 def pools(writes: Iterable[Write]) -> list[Pool]:
     """Return the writes by what belongs together, in order.
 
-    Files that lack something are looked at once more, together with the others of the same step:
-    ranks may write their parts at different lines.
+    Incomplete files are judged together with the others of the same step: ranks may write their
+    shards at different lines.
     """
     writes = list(writes)
     checkpoints = _grouped((w for w in writes if w[1].distributed), lambda s: (s.step, s.path))
@@ -174,7 +174,7 @@ def _grouped(writes: Iterable[Write], key: Callable[[Save], Hashable]) -> list[P
 
 
 def passed(run: Run, pool: Pool) -> bool:
-    """True if every rank whose slices are missing has come past the place of the write."""
+    """True if every rank whose shards are missing has run past the place of the write."""
     ranks = {rank.rank: rank for rank in run.ranks}
     wrote = {rank for rank, _ in pool.writes}
     return all(
@@ -197,10 +197,10 @@ class Finding:
     fix: str = ""
 
 
-@clause("saves", "A save holds the whole model, or every rank's part of it.", ("saves",))
+@clause("saves", "A save holds the whole model, or every rank's shards of it.", ("saves",))
 def saves(run: Run) -> Verdict:
-    """Judge what was written: one rank's file of a sharded state dict looks whole, but holds that
-    rank's rows only."""
+    """Judge what was written: one rank's file of a sharded state dict looks complete, but holds
+    only that rank's shards."""
     writes = [(rank, save) for rank, save in run.all(Save) if save.states and not save.error]
     found = [pool for pool in pools(writes) if _concerns(pool)]
     short = [pool for pool in found if pool.lacking()]
@@ -213,11 +213,15 @@ def saves(run: Run) -> Verdict:
         more = tuple(finding.text for finding in lost[1 : SHOWN + 1])
         return violated(lost[0].text, more, places, lost[0].fix)
     if short:
-        return not_exercised(f"{_cut(short[0]).text} when the other ranks were ended")
+        return not_exercised(f"{_cut(short[0]).text}; the other ranks ended before their save")
     kept = [pool for pool in found if not any(t.missing for t in pool.tallies.values())]
     if not kept:
         partial = [_amounts(pool) for pool in found]
-        return not_exercised(partial[0] if partial else _why_none(run, bool(writes)))
+        return not_exercised(
+            f"only partial states are saved: {partial[0]}"
+            if partial
+            else _why_none(run, bool(writes))
+        )
     kept.sort(key=lambda pool: any(what == "model" for what, _ in pool.tallies))
     lines = list(dict.fromkeys(_kept(pool) for pool in kept))
     figures = lines[0] if len(lines) == 1 else f"{len(lines)} saves; {lines[-1]}"
@@ -231,29 +235,31 @@ def _concerns(pool: Pool) -> bool:
 
 def _why_none(run: Run, wrote: bool) -> str:
     if wrote:
-        return "what was saved is no model's and no optimizer's state"
+        return "no save holds a model's or an optimizer's state"
     cut_short = [rank.ended.steps for rank in run.ranks if rank.ended and rank.ended.how == "steps"]
     if cut_short:
         return (
             f"no save in the first {plural(max(cut_short), 'step')}; "
-            "`--steps all` runs the script to its end"
+            "use `--steps all` to run the script to its end"
         )
     if all(rank.ended and rank.ended.how == "script" for rank in run.ranks):
         return "the script saves nothing"
-    return "no save before the script ended"
+    return "the script ended before a save"
 
 
 def _cut(pool: Pool) -> Finding:
-    """Describe writes that hold less than the slices of all ranks."""
+    """Describe writes that hold fewer shards than all ranks have."""
     amounts = _amounts(pool, sliced=True)
     if pool.contested:
         path = pool.contested[0]
         who = ranks_in_words(pool.writers[path])
-        return Finding(f"{who} write {_named(path)}, and one's slices stay: {amounts}", pool.place)
+        return Finding(
+            f"{who} write {_named(path)}, so only one rank's shards survive: {amounts}", pool.place
+        )
     paths, who = _paths(pool), ranks_in_words(rank for rank, _ in pool.writes)
     verb = "holds" if len(pool.writers) == 1 else "hold"
-    fix = "give every rank the same path of the checkpoint" if pool.distributed else ""
-    return Finding(f"{paths} {verb} the slices of {who} alone: {amounts}", pool.place, fix)
+    fix = "pass the same checkpoint path on every rank" if pool.distributed else ""
+    return Finding(f"{paths} {verb} only the shards of {who}: {amounts}", pool.place, fix)
 
 
 def _kept(pool: Pool) -> str:
@@ -261,7 +267,7 @@ def _kept(pool: Pool) -> str:
     paths = _paths(pool)
     if any(tally.cuts for tally in pool.tallies.values()):
         ranks = len({rank for rank, _ in pool.writes})
-        return f"{paths}: the parts of {plural(ranks, 'rank')}, {_amounts(pool)}"
+        return f"{paths}: shards of {plural(ranks, 'rank')}, {_amounts(pool)}"
     models = [(cls, t) for (what, cls), t in pool.tallies.items() if what == "model"]
     if len(models) == 1 and not models[0][1].missing and not models[0][1].odd:
         verb = "loads" if len(pool.writers) == 1 else "load"
@@ -270,11 +276,12 @@ def _kept(pool: Pool) -> str:
 
 
 def _paths(pool: Pool) -> str:
-    return listed(path or "a buffer in memory" for path in pool.writers)
+    memory = [_named("")] if "" in pool.writers else []
+    return ", ".join(filter(None, [listed(filter(None, pool.writers)), *memory]))
 
 
 def _named(path: str) -> str:
-    return f"`{path}`" if path else "a buffer in memory"
+    return f"`{path}`" if path else "an in-memory buffer"
 
 
 def _amounts(pool: Pool, sliced: bool = False) -> str:
@@ -292,20 +299,20 @@ def _amounts(pool: Pool, sliced: bool = False) -> str:
 
 
 def _amount(what: str, cls: str, tally: Tally) -> str:
-    owner = {"model": f"`{cls}`", "optimizer": "the optimizer's state"}.get(what, "other tensors")
+    owner = {"model": f"`{cls}`", "optimizer": "the optimizer state"}.get(what, "other tensors")
     if tally.cuts:
         return f"{tally.held:,} of {tally.whole:,} elements of {owner}"
     if what != "model":
         return f"{owner}, {tally.elements:,} elements"
     have = tally.names - len(tally.missing or ())
-    return f"{have} of {tally.names} names of {owner}, {tally.elements:,} elements"
+    return f"{have} of {plural(tally.names, 'parameter')} of {owner}, {tally.elements:,} elements"
 
 
 def _refused(run: Run) -> Iterator[Finding]:
-    """Yield writes of slices that failed for what was to be written."""
+    """Yield writes of shards that failed because of their content."""
     for _, save in run.all(Save):
         if save.error and any(state.parts for state in save.states):
-            text = f"`{save.writer}` cannot write slices to {_named(save.path)}: {save.error}"
+            text = f"`{save.writer}` cannot write shards to {_named(save.path)}: {save.error}"
             yield Finding(text, save.place)
 
 
@@ -313,13 +320,13 @@ def _live_averages(run: Run) -> Iterator[Finding]:
     """Yield averages of the weights that share their memory with what is trained."""
     for _, save in run.all(Save):
         if save.live_average:
-            text = f"`{save.live_average}` in {_named(save.path)} is the trained parameters' own"
+            text = f"`{save.live_average}` in {_named(save.path)} shares the memory of the trained"
             fix = "start the average from copies (`.detach().clone()`) of the parameters"
-            yield Finding(f"{text} memory: it never averages anything", save.place, fix)
+            yield Finding(f"{text} parameters, so it averages nothing", save.place, fix)
 
 
 def _overwritten(run: Run) -> Iterator[Finding]:
-    """Yield files to which one rank writes a state and another one less."""
+    """Yield files to which one rank writes a state and another rank writes less."""
     found: dict[tuple[int, str], dict[int, Save]] = defaultdict(dict)
     for rank, save in run.all(Save):
         if save.path and not save.distributed and not save.error:
@@ -329,13 +336,14 @@ def _overwritten(run: Run) -> Iterator[Finding]:
         if len(set(sizes.values())) > 1 and any(save.states for save in by_rank.values()):
             each = ", ".join(f"{plural(n, 'tensor')} on rank {rank}" for rank, n in sizes.items())
             stored = run.saved.get(path)
-            stays = f" ({stored.tensors} here)" if stored and not stored.broken else ""
+            here = f" ({stored.tensors} in this run)" if stored and not stored.broken else ""
             place = next(save.place for save in by_rank.values() if save.states)
-            yield Finding(f"every rank writes `{path}`, {each}: the last one's stays{stays}", place)
+            text = f"several ranks write `{path}` ({each}), and only the last write survives{here}"
+            yield Finding(text, place)
 
 
 def _not_on_disk(run: Run, writes: list[Write]) -> list[Finding]:
-    """Return the files that hold less at the end than was written to them last."""
+    """Return the files that hold less at the end than the last write put into them."""
     last = {save.path: save for _, save in writes if not save.distributed}
     found = []
     for path, save in last.items():

@@ -1,4 +1,4 @@
-"""What is sharded, by how much, in which order, and what was left out; FSDP1's calls on FSDP2."""
+"""What is sharded, how far, in which order, and what is left out; FSDP1 calls on FSDP2 models."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Held:
 
 @clause(
     "units",
-    "Each rank keeps its share of every FSDP unit's parameters, no more.",
+    "Each rank holds only its share of every FSDP unit's parameters.",
     ("sharding", "optimizer", "snapshot"),
 )
 def units(run: Run) -> Verdict:
@@ -80,23 +80,23 @@ def units(run: Run) -> Verdict:
         if unit is not None and whole(parameter)
     ]
     if not held:
-        return not_exercised("no model with parameters in units came to a step, or to the end")
+        return not_exercised("no sharded model reached an optimizer step or the end of the script")
     figures, least = _kept(held)
     layouts = tuple(_layouts([each.parameter for each in held]))
     if run.world_size == 1:
-        return not_exercised(f"{figures}: there is one rank")
+        return not_exercised(f"{figures}; there is only one rank")
     if least < 1:
         return confirmed(figures, layouts)
     if all(each.unit.api == "fsdp1" for each in held):
-        return not_exercised(f"{figures}: NO_SHARD, or a process group of one rank")
+        return not_exercised(f"{figures}; `NO_SHARD`, or a process group of one rank")
     if all(shard_degree(each.parameter) == 1 for each in held):
-        return not_exercised(f"{figures}: {'; '.join(layouts)} shards over one rank")
+        return not_exercised(f"{figures}; {'; '.join(layouts)} shards over one rank")
     places = tuple(event.place for _, event in run.all(Sharded))
     return violated(f"{figures}: nothing is sharded", layouts, places)
 
 
 def _kept(held: list[_Held]) -> tuple[str, float]:
-    """Return what the ranks keep of the units, in words, and the least share of any rank."""
+    """Return what the ranks hold of the units, in words, and the smallest share of any rank."""
     by_rank: dict[int, list[_Held]] = {}
     for each in held:
         by_rank.setdefault(each.rank, []).append(each)
@@ -106,13 +106,13 @@ def _kept(held: list[_Held]) -> tuple[str, float]:
     number = max(len({e.unit.number for e in mine}) for mine in by_rank.values())
     figures = (
         f"{plural(number, 'unit')}, {plural(max(map(len, by_rank.values())), 'parameter')}; "
-        f"each rank keeps {_shares(shares)} of {max(total):,} elements"
+        f"each rank holds {_shares(shares)} of {max(total):,} elements"
     )
     return figures, min(shares)
 
 
 def _shares(shares: list[float]) -> str:
-    low, high = (f"{100 * share:.1f} %" for share in (min(shares), max(shares)))
+    low, high = (f"{100 * share:.1f}%" for share in (min(shares), max(shares)))
     return low if low == high else f"{low} to {high}"
 
 
@@ -127,11 +127,11 @@ def _layouts(held: list[Parameter]) -> list[str]:
     return list(found)
 
 
-@clause("blocks", "Repeated blocks are FSDP units of their own.", ("sharding", "snapshot"))
+@clause("blocks", "Each repeated block is its own FSDP unit.", ("sharding", "snapshot"))
 def blocks(run: Run) -> Verdict:
-    """Judge the division of blocks: a unit that gathers all of them at once saves little memory."""
+    """Judge whether units divide the blocks: one that gathers all at once saves little memory."""
     if _late([event for _, event in run.all(Sharded)]):
-        return not_exercised("see sharding-order")
+        return not_exercised("units were sharded in the wrong order (see `sharding-order`)")
     seen = [judged for rank in run.ranks for s in first_snapshots(rank) for judged in _blocks(s)]
     if not seen:
         return not_exercised(_why_no_blocks(run))
@@ -144,9 +144,9 @@ def blocks(run: Run) -> Verdict:
 def _why_no_blocks(run: Run) -> str:
     seen = [s for rank in run.ranks for s in first_snapshots(rank)]
     if seen and all(unit.ranks == 1 for s in seen for unit in s.units if unit.parameters):
-        return "units are divided over one rank, so nothing is gathered"
+        return "each unit spans one rank, so nothing is gathered"
     if any(s.repeated for s in seen):
-        return "repeated blocks hold little of the sharded parameters, or are parts of a unit"
+        return "repeated blocks hold few of the sharded parameters, or are parts of a smaller unit"
     return "no sharded model with repeated blocks was seen"
 
 
@@ -164,11 +164,13 @@ def _blocks(snapshot: Snapshot) -> list[tuple[str, bool]]:
         return []  # parts of a unit that is a part itself, or that gathers nothing
     container = largest[0].rpartition(".")[0]
     name = f"`{container}`" if container else "the model"
+    share = f"{100 * size / total:.0f}% of the sharded parameters"
     if not any(parameter.held for _, parameter in parameters(snapshot)):
-        name += f" of a `{snapshot.cls}` that no optimizer trains"
-    share = f"{100 * size / total:.0f} % of the sharded parameters"
-    how = f"in {len(holders)} units" if len(holders) > 1 else "gathered at once by one unit"
-    return [(f"{len(largest)} blocks of {name} ({share}) {how}", len(holders) > 1)]
+        share += f" of `{snapshot.cls}`, which no optimizer trains"
+    found = f"{len(largest)} blocks ({share})"
+    if len(holders) > 1:
+        return [(f"{name}: {found} in {len(holders)} units", True)]
+    return [(f"{name}: one unit gathers all {found} at once", False)]
 
 
 def _owners(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
@@ -209,9 +211,13 @@ def _outermost_places(run: Run) -> tuple[Place | None, ...]:
     return tuple(event.place for event in events if event.total == largest)
 
 
-@clause("sharding-order", "Modules become units before the modules around them.", ("sharding",))
+@clause(
+    "sharding-order",
+    "Inner modules are sharded before the modules that contain them.",
+    ("sharding",),
+)
 def sharding_order(run: Run) -> Verdict:
-    """Judge the order of calls: parameters that the root has taken are gone for its blocks."""
+    """Judge the order of calls: blocks cannot take parameters that the root already owns."""
     events = [event for _, event in run.all(Sharded)]
     if len({event.unit for event in events}) < 2:
         return not_exercised("fewer than two units")
@@ -221,60 +227,60 @@ def sharding_order(run: Run) -> Verdict:
     outer = {event.unit: event for event in events}
     first = late[0]
     around = outer.get(first.inside if first.inside is not None else -1)
-    what = f"`{first.cls}` is sharded after the `{around.cls if around else '?'}` around it"
-    where = (f"the `{around.cls}` was sharded at {around.place}",) if around else ()
-    return violated(f"{what}, which has taken its parameters", where, tuple(e.place for e in late))
+    what = f"`{first.cls}` is sharded after `{around.cls if around else '?'}`, which contains it"
+    where = (f"`{around.cls}` is sharded at {around.place}",) if around else ()
+    return violated(f"{what} and already owns its parameters", where, tuple(e.place for e in late))
 
 
 def _late(events: list[Sharded]) -> list[Sharded]:
-    """Return the units that were made when a module around them had taken their parameters."""
+    """Return the units whose parameters a module around them already owned."""
     return [event for event in events if event.lost]
 
 
 @clause(
     "coverage",
-    "Every trainable parameter belongs to a unit, or its copies stay equal.",
+    "Every trainable parameter belongs to a unit, or its replicas stay equal.",
     ("sharding", "optimizer", "step"),
 )
 def coverage(run: Run) -> Verdict:
-    """Judge what no unit holds: nobody synchronizes it, so that each rank trains its own copy."""
+    """Judge what no unit holds: nothing synchronizes it, so each rank trains its own copy."""
     alike = _begun_alike(run)
     outside = dict.fromkeys(name for rank in run.ranks for _, name in _outside(rank, alike))
     drifting = _drifting(run)
     if not any(first_snapshots(rank) for rank in run.ranks):
-        return not_exercised("no sharded model came to a step")
+        return not_exercised("no sharded model reached an optimizer step")
     own = _ignored_and_trained(run) - {*outside}
     if not outside and not drifting and own:
         return not_exercised(
-            f"{plural(len(own), 'ignored parameter')} that an optimizer holds "
-            f"({listed(sorted(own))}), with other values on each rank from the start, as experts "
-            "have"
+            f"{plural(len(own), 'ignored parameter')} in an optimizer ({listed(sorted(own))}) "
+            f"{'has' if len(own) == 1 else 'have'} different values on each rank from the start, "
+            "as experts do"
         )
     failed = any(rank.ended and rank.ended.how in FAILED for rank in run.ranks)
     if not outside and not drifting and failed and not run.all(Step):
-        return not_exercised("the script failed before a step")
+        return not_exercised("the script failed before its first optimizer step")
     if not outside and not drifting:
-        return confirmed("no trainable parameter outside the units")
+        return confirmed("no trainable parameter is outside the units")
     places = _outermost_places(run)
     mixed = [e for _, e in crashes(run, MIXED) if inside(e, CLIPPING_OR_STEP)]
     if mixed:
         return violated(
-            f"{plural(len(outside), 'parameter')} outside every unit: {listed(outside)}",
+            f"{plural(len(outside), 'trainable parameter')} in no unit: {listed(outside)}",
             (f"{mixed[0].kind}: {mixed[0].message}",),
             (own_place(mixed[0]), *places),
         )
     if drifting:
         first = min(drifting.values())
         return violated(
-            f"{plural(len(drifting), 'parameter')} outside every unit "
+            f"{plural(len(drifting), 'trainable parameter')} in no unit "
             f"differ{'s' * (len(drifting) == 1)} between ranks since step {first}: "
             f"{listed(drifting)}",
             (),
             places,
         )
     return not_exercised(
-        f"{plural(len(outside), 'parameter')} outside every unit ({listed(outside)}), equal on "
-        "every rank so far, though nothing was seen that keeps them so"
+        f"{plural(len(outside), 'trainable parameter')} in no unit ({listed(outside)}), equal on "
+        "every rank so far; nothing was seen that keeps them equal"
     )
 
 
@@ -282,7 +288,7 @@ def _outside(
     rank: RankRun, alike: Container[tuple[int, str]] = ()
 ) -> dict[tuple[int, str], tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return the parameters outside every unit, by model and name: which part of each the rank
-    keeps, and which ranks share a model with it, none where that is unknown.
+    holds, and which ranks share a model with it; none if that is unknown.
 
     Ignored ones are left out, unless an optimizer holds them and they are in ``alike``. The stages
     of a pipeline, say, are models apart, though their parameters may be called alike.
@@ -308,8 +314,8 @@ def _ignored_and_trained(run: Run) -> set[str]:
 
 
 def _drifting(run: Run) -> dict[str, int]:
-    """Return the names outside every unit whose values differ between ranks, with the first step
-    they do so."""
+    """Return the names outside every unit whose values differ between ranks, each with the first
+    step where they do."""
     values: dict[tuple[int, str, object], set[str]] = {}
     alike = _begun_alike(run)
     for rank in run.ranks:
@@ -327,9 +333,9 @@ def _drifting(run: Run) -> dict[str, int]:
 
 
 def _begun_alike(run: Run) -> set[tuple[int, str]]:
-    """Return the parameters, by model and name, that begin with the same values on every rank.
+    """Return the parameters, by model and name, that start with the same values on every rank.
 
-    Of experts that are spread over the ranks, say, each rank has others.
+    Experts that are spread over the ranks, for example, differ.
     """
     begun: dict[tuple[int, str], set[str]] = {}
     for _, event in run.all(Initial):
@@ -340,11 +346,11 @@ def _begun_alike(run: Run) -> set[tuple[int, str]]:
 
 @clause(
     "fsdp1-calls",
-    "FSDP1's functions are not called on a model that FSDP2 shards.",
+    "No FSDP1 API is called on an FSDP2 model.",
     ("fsdp1-calls", "sharding"),
 )
 def fsdp1_calls(run: Run) -> Verdict:
-    """Most of them do nothing there, without a word."""
+    """Judge calls of FSDP1's API, most of which silently do nothing on FSDP2 models."""
     if not _units(run):
         return not_exercised("no module was sharded by `fully_shard`")
     refused = [(name, ended) for name, ended in refusals(run) if name in _METHODS]
@@ -353,12 +359,12 @@ def fsdp1_calls(run: Run) -> Verdict:
         return _called(calls, [ended for _, ended in refused])
     if refused:
         name, ended = refused[0]
-        figures = f"FSDP2 modules have no `{name}`; the script asks for it"
+        figures = f"the script uses `{name}`, which FSDP2 modules do not have"
         details = (f"{ended.kind}: {ended.message}",)
         return violated(figures, details, (own_place(ended),))
     if any(rank.ended is None or rank.ended.how in FAILED for rank in run.ranks):
-        return not_exercised("none until the script failed")
-    return confirmed(f"none on {plural(_units(run), 'unit')}")
+        return not_exercised("no FSDP1 call before the script failed")
+    return confirmed(f"no FSDP1 call on {plural(_units(run), 'FSDP2 unit')}")
 
 
 def _units(run: Run) -> int:
@@ -368,8 +374,8 @@ def _units(run: Run) -> int:
 def _called(calls: list[Fsdp1Call], ended: list[Ended]) -> Verdict:
     names = list(dict.fromkeys(f"`{call.name}`" for call in calls))
     return violated(
-        f"{', '.join(names)} of `FullyShardedDataParallel` called on `{calls[0].cls}`, which has "
-        "nothing of FSDP1's",
+        f"{', '.join(names)} of `FullyShardedDataParallel` called on `{calls[0].cls}`, which is an "
+        "FSDP2 model",
         tuple(f"{e.kind}: {e.message}" for e in ended),
         tuple(call.place for call in calls),
     )

@@ -1,4 +1,4 @@
-"""Whether the script's own collectives leave the ranks' different parts apart."""
+"""Whether the script's own collectives keep different shards apart."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from fsdplint.verify.figures import plural, ranks_in_words
 from fsdplint.verify.verdict import Verdict
 
 
-@clause(
-    "shards", "The script's own collectives do not mix the ranks' different shards.", ("shards",)
-)
+@clause("shards", "The script's own collectives do not mix different shards.", ("shards",))
 def shards(run: Run) -> Verdict:
     """Judge collectives that write into shards of parameters or gradients."""
     sent = [event for _, event in run.all(ShardSent)]
     if not sent:
-        return not_exercised("no collective of the script was given a parameter's shard")
+        return not_exercised("the script passes no shard of a parameter to a collective")
     mixed = [event for event in sent if len(event.ranks) > 1]
     if not mixed:
         names = {event.name for event in sent}
@@ -30,8 +28,8 @@ def shards(run: Run) -> Verdict:
     what = "gradient shards" if first.of_gradient else "shards"
     does = "overwrites" if first.call == "broadcast" else "combines"
     return violated(
-        f"`{first.call}` {does} {what} of {plural(len(changed), 'parameter')}, though "
-        f"{ranks_in_words(first.ranks)} hold different ones: {listed(changed)}",
-        ("FSDP has reduced them already",) if first.of_gradient else (),
+        f"`{first.call}` {does} {what} of {plural(len(changed), 'parameter')}, but "
+        f"{ranks_in_words(first.ranks)} hold different shards: {listed(changed)}",
+        ("FSDP has already reduced these gradients",) if first.of_gradient else (),
         tuple(event.place for event in mixed),
     )

@@ -1,4 +1,4 @@
-"""The training step: forwards through hooks, reduced gradients, optimizers that move the model."""
+"""Whether steps train: forwards run hooks, gradients are reduced, optimizers change the model."""
 
 from __future__ import annotations
 
@@ -45,24 +45,26 @@ _OF_WEIGHTS = re.compile(r"aten\.\w*(mm|linear|embedding|convolution|conv\dd|_no
 Key = tuple[int, str]
 """A parameter: its model's number and its name there."""
 _NO_SYNC = "no_sync"
-_INSIDE = "run the backward inside `no_sync` too: FSDP1 decides there whether it reduces"
+_INSIDE = "run the backward pass inside `no_sync`, too: FSDP1 decides during it whether to reduce"
 _MANY = 0.5
-"""Share of the elements from which it is told that they stay as they are."""
+"""Share of the elements from which it is reported that they do not change."""
 _SHARDING = ("sharding", "resharding")
 """What replaces parameters without a call of its own."""
 
 
 @clause(
-    "forward", "Every forward of a unit goes through its hooks.", ("forward", "calls", "sharding")
+    "forward",
+    "Every forward of an FSDP unit runs the unit's hooks.",
+    ("forward", "calls", "sharding"),
 )
 def forward(run: Run) -> Verdict:
-    """Judge forwards: a direct ``.forward`` or other method finds parameters still sharded."""
+    """Judge forwards: a direct ``.forward`` or other method uses parameters still sharded."""
     bypasses = [event for _, event in run.all(Bypass)]
     if bypasses:
         first = bypasses[0]
         who = first.unit or first.cls
         return violated(
-            f"`{who}.{first.method}` ran without its unit's hooks "
+            f"`{who}.{first.method}` bypasses the unit's FSDP hooks "
             f"({plural(len(bypasses), 'time')})",
             _error(run),
             tuple(event.place for event in bypasses),
@@ -71,7 +73,9 @@ def forward(run: Run) -> Verdict:
     if mixed and (figures := _mixed(run, mixed[0])):
         return violated(figures, _error(run), (own_place(mixed[0]),))
     if mixed:
-        return not_exercised("a DTensor met a plain tensor, and it need not be a unit's parameter")
+        return not_exercised(
+            "an operation mixed a DTensor and a plain tensor; the DTensor may belong to no unit"
+        )
     if not run.all(Sharded):
         return not_exercised("no module was sharded")
     forwards = [event for _, event in run.all(Forward)]
@@ -80,7 +84,7 @@ def forward(run: Run) -> Verdict:
     # Under activation checkpointing a block is called again, by backward, with nothing around it.
     models = {s.cls for _, s in run.all(Snapshot)} & {f.cls for f in forwards}
     names = models or {forwards[0].cls}
-    return confirmed(f"{', '.join(f'`{name}`' for name in sorted(names))} called as a module")
+    return confirmed(f"{', '.join(f'`{name}`' for name in sorted(names))} called through the hooks")
 
 
 def _mixed(run: Run, ended: Ended) -> str:
@@ -95,7 +99,7 @@ def _mixed(run: Run, ended: Ended) -> str:
         used = _OF_WEIGHTS.search(ended.message)
         return "sharded parameters were used outside their unit's forward" if used else ""
     name = f"{frame.receiver.removeprefix('FSDP')}.{frame.place.function}"
-    return f"`{name}` uses its unit's parameters without the unit's hooks"
+    return f"`{name}` bypasses the unit's FSDP hooks and uses sharded parameters"
 
 
 def _tensor_parallel(parameter: Parameter) -> bool:
@@ -111,11 +115,11 @@ def _error(run: Run) -> tuple[str, ...]:
 
 @clause(
     "gradients",
-    "The gradients that a step uses have been reduced over the ranks.",
+    "Gradients are reduced over the ranks before the optimizer uses them.",
     ("gradients", "optimizer", "step"),
 )
 def gradients(run: Run) -> Verdict:
-    """FSDP2 keeps an unreduced gradient beside the sharded parameter, where no optimizer looks."""
+    """Judge reductions: the optimizer never sees a gradient that FSDP2 has not reduced."""
     if reason := without_steps(run):
         return not_exercised(reason)
     known = [
@@ -127,17 +131,20 @@ def gradients(run: Run) -> Verdict:
     waiting = [(step, change) for step, change in known if not change.reduced]
     if waiting:
         steps = sorted({step.number for step, _ in waiting})
+        names = listed(change.name for _, change in waiting)
         return violated(
-            f"at step {steps[0]} the gradients of {_names(waiting)} wait to be reduced",
-            (f"in {plural(len(steps), 'step')}: {listed(change.name for _, change in waiting)}",),
+            f"the gradients of {_names(waiting)} are not reduced at step {steps[0]}",
+            (f"not reduced in {plural(len(steps), 'step')}: {names}",),
             (*_switched_off(run), *(step.place for step, _ in waiting)),
         )
     if not known:
-        return not_exercised("no optimizer that holds sharded parameters stepped after a backward")
+        return not_exercised("no optimizer with sharded parameters stepped after a backward pass")
     if all(change.gradient == "none" for _, change in known):
-        return not_exercised("no held parameter had a gradient")
+        return not_exercised("no parameter in an optimizer had a gradient")
     done = len({step.number for step, _ in known})
-    return confirmed(f"reduced before {f'each of {done} steps' if done > 1 else 'the step'}")
+    return confirmed(
+        f"gradients reduced before {f'each of {done} steps' if done > 1 else 'the step'}"
+    )
 
 
 def _names(waiting: list[tuple[Step, Change]]) -> str:
@@ -152,46 +159,46 @@ def _switched_off(run: Run) -> tuple[Place | None, ...]:
 
 @clause(
     "accumulation",
-    "Micro-batches of one step are reduced once, where the script asks for that.",
+    "Where the script turns off gradient synchronization, gradients are reduced once per step.",
     ("gradients", "step"),
 )
 def accumulation(run: Run) -> Verdict:
-    """`no_sync` is FSDP1's: an FSDP2 module has none, and a guard makes nothing of it."""
+    """Judge accumulation: FSDP2 modules have no `no_sync`, and a guarded call has no effect."""
     refused = [ended for name, ended in refusals(run) if name == _NO_SYNC]
     if refused:
         ended = refused[0]
         return violated(
-            "FSDP2 modules have no `no_sync`; the script asks for it",
+            "the script uses `no_sync`, which FSDP2 modules do not have",
             (f"{ended.kind}: {ended.message}",),
             (own_place(ended),),
         )
     several = [step for _, step in run.all(Step) if step.backwards > 1 and step.changes]
     if not several:
-        return not_exercised(without_steps(run) or "one backward a step")
+        return not_exercised(without_steps(run) or "one backward pass per step")
     most = max(several, key=lambda step: step.reduced)
-    figures = f"{most.backwards} backwards a step, {most.reduced} of them reduced"
+    figures = f"{most.backwards} backward passes per step, {most.reduced or 'none'} of them reduced"
     asked = [e for _, e in run.all(SyncSwitched) if e.name == _NO_SYNC and not e.on]
     if most.reduced == most.backwards and asked:
         return violated(
-            f"{figures}, though the script asks for `no_sync`",
+            f"{figures}, although the script uses `no_sync`",
             (),
             tuple(event.place for event in asked),
             _INSIDE if any(made.api == "fsdp1" for _, made in run.all(Sharded)) else "",
         )
     if not most.reduced:
-        return not_exercised(f"{most.backwards} backwards a step, none reduced: see gradients")
+        return not_exercised(f"{figures} (see `gradients`)")
     if most.reduced > 1:
-        return not_exercised(f"{figures}: right, at {most.reduced} times the communication")
+        return not_exercised(f"{figures}: correct, but with {most.reduced} times the communication")
     return confirmed(figures)
 
 
 @clause(
     "optimizer",
-    "The optimizers hold the sharded model's own parameters, all that are trained.",
+    "The optimizers hold all trained parameters of the sharded model.",
     ("sharding", "optimizer", "step", "snapshot"),
 )
 def optimizer(run: Run) -> Verdict:
-    """Judge what optimizers hold: one built before sharding steps parameters that are gone."""
+    """Judge what optimizers hold: one built before sharding steps parameters no longer in use."""
     built = [event for _, event in run.all(OptimizerBuilt)]
     if not run.all(Sharded) or not built:
         return not_exercised("no module was sharded" if built else "no optimizer was built")
@@ -209,8 +216,8 @@ def optimizer(run: Run) -> Verdict:
         return not_exercised("no optimizer holds a parameter of a sharded model")
     if missing:  # on purpose, as where a head is trained alone, or by an optimizer not of torch's
         return not_exercised(
-            f"{plural(len(missing), 'parameter')} with gradients held by no optimizer of torch's, "
-            f"on purpose or not: {listed(missing)}"
+            f"{plural(len(missing), 'parameter')} with gradients in no `torch.optim` optimizer, "
+            f"which may be intended: {listed(missing)}"
         )
     names = sorted({event.cls for event in built if event.live})
     held = max(sum(event.live for event in rank.of(OptimizerBuilt)) for rank in run.ranks)
@@ -228,8 +235,8 @@ def _stale(run: Run, event: OptimizerBuilt) -> Verdict:
     sharding = any(how in _SHARDING for how in by)
     return violated(
         f"`{event.cls}` holds {plural(len(event.stale), 'parameter')} that "
-        f"{' and '.join(map(_replacer, by))} {'has' if len(by) == 1 else 'have'} replaced, and "
-        f"{event.live} of the model's own",
+        f"{' and '.join(map(_replacer, by))} replaced and {event.live} current ones: it does not "
+        f"train the replacement{'s'[: len(event.stale) != 1]}",
         tuple(
             f"replaced{f' by {_replacer(how)}' * (len(by) > 1)}: {listed(p.name for p in found)}"
             for how, found in by.items()
@@ -263,12 +270,12 @@ def _missing(run: Run) -> list[str]:
 
 @clause(
     "parameters-change",
-    "Ranks step together, and a step changes the parameters that have gradients.",
+    "All ranks take the same steps, and steps change the parameters that have gradients.",
     ("optimizer", "step"),
 )
 def parameters_change(run: Run) -> Verdict:
-    """Only of parameters that an optimizer holds, at a learning rate that is not zero; early in a
-    warmup the rate may be so low that nothing shows."""
+    """Judge the parameters that an optimizer holds at a non-zero learning rate; early in a warmup
+    the rate may be too low for a visible change."""
     if apart := _stepped_apart(run):
         return apart
     changed, due, numbers = _moves(run)
@@ -277,7 +284,9 @@ def parameters_change(run: Run) -> Verdict:
             f"the gradients of {plural(len(bad), 'parameter')} are NaN or infinite: {listed(bad)}"
         )
     if not changed:
-        return not_exercised("no held parameter had a gradient and a learning rate above zero")
+        return not_exercised(
+            "no parameter in an optimizer had a gradient and a learning rate above 0"
+        )
     every, steps = plural(len(changed), "parameter"), plural(len(numbers), "step")
     still = [key for key, moved in changed.items() if not moved]
     stuck = [key for key in still if key in due]
@@ -287,11 +296,11 @@ def parameters_change(run: Run) -> Verdict:
             f"{listed(name for _, name in stuck)}"
         )
     if len(still) == len(changed):
-        too_low = "the learning rate is too low so far for a step to show"
+        too_low = "the learning rate is too low so far for a visible change"
         return not_exercised(f"{too_low}{_unmoved(run)}")
-    figures = f"{len(changed) - len(still)} of {every} moved in {steps}"
+    figures = f"{len(changed) - len(still)} of {every} changed in {steps}"
     figures += _without_gradients(run) + _unmoved(run)
-    low = f"steps below the resolution of their type so far: {listed(name for _, name in still)}"
+    low = f"steps are below the resolution of the dtype so far: {listed(name for _, name in still)}"
     return confirmed(figures, (low,) if still else ())
 
 
@@ -320,7 +329,7 @@ def _unmoved(run: Run) -> str:
         return ""
     return (
         f"; {percent(still / coarse)} of the elements with a gradient did not change: their steps "
-        "are too small for a 16-bit type"
+        "are too small for a 16-bit dtype"
     )
 
 
@@ -345,8 +354,8 @@ def _stepped_apart(run: Run) -> Verdict | None:
             found = (s.place for r, s in run.all(Step) if s.optimizer == each[r])
             place = next(found, None)
             return violated(
-                f"rank {most} took {plural(steps[most], 'step')} of an optimizer and rank "
-                f"{least} {steps[least] or 'none'}, in as many backward passes",
+                f"rank {most} took {plural(steps[most], 'optimizer step')} and rank {least} took "
+                f"{steps[least] or 'none'}, after the same number of backward passes",
                 (),
                 (place,),
             )

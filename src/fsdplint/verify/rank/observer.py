@@ -168,7 +168,7 @@ class Observer:
 def _uses_cuda(wanted: str, ranks: int) -> bool:
     """True if this node's ranks run on CUDA; by themselves only if each finds a device."""
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise shim.Unmappable("--device cuda was asked for and torch sees no CUDA device here")
+        raise shim.Unmappable("--device cuda needs a CUDA device, and torch finds none here")
     enough = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
     return wanted == "cuda" or (wanted == "auto" and enough)
 

@@ -77,7 +77,7 @@ class Snapshots:
         """Describe a model as it is now."""
         held = list(access.parameters(model))
         if any(isinstance(access.local(h.parameter), FakeTensor) for h in held):
-            raise Unobservable("they are fake tensors, which hold no values")
+            raise Unobservable("they are fake tensors without values")
         modules: dict[int, dict[str, nn.Module]] = {}
         for name, module in model.named_modules():
             if module in self._seen.units:
@@ -205,7 +205,7 @@ class Snapshots:
 
 
 def _repeated(model: nn.Module, held: list[Held]) -> list[tuple[str, ...]]:
-    """Returns, per container, the names of its like children: two or more of one class, with
+    """Return, per container, the names of its like children: two or more of one class, with
     parameters, which FSDP1 may have flattened into another one's."""
     owners = {
         name[:dot]

@@ -39,7 +39,7 @@ _RENDEZVOUS = ("init_method", "store", "rank", "world_size")
 
 
 class _Ended:
-    """What stands for processes that have been spawned: their work is done."""
+    """A replacement for spawned processes whose work is done."""
 
     processes = ()
 
@@ -56,7 +56,7 @@ def install(local_rank: int, local_world_size: int) -> None:
     def expect(ranks: int) -> None:
         if ranks != local_world_size:
             raise Unmappable(
-                f"the script spawns {ranks} ranks and verify has started {local_world_size}: "
+                f"the script spawns {ranks} ranks, but verify started {local_world_size}: "
                 f"pass --nproc {ranks}"
             )
 
@@ -88,9 +88,9 @@ def install(local_rank: int, local_world_size: int) -> None:
                 raise _launches(words)
             if words and PurePath(words[0]).name in _RAY:
                 raise Unmappable(
-                    "the script starts Ray, and verify cannot observe Ray's workers: set "
-                    "`num_workers=0`, with which Ray Train runs on verify's ranks, or verify a "
-                    "script that runs the workers' function on each rank"
+                    "the script starts Ray, whose workers verify cannot observe: set "
+                    "`num_workers=0` to run Ray Train on verify's ranks, or verify a script that "
+                    "runs the workers' function on each rank"
                 )
 
     for name in ("spawn", "start_processes"):

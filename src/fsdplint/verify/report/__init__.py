@@ -1,4 +1,4 @@
-"""Verifications to text: each report is a pure function of a verification and its sources."""
+"""Reports of a verification: each is a pure function of the verification and its sources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def render(
     width: int,
     quiet: bool = False,
 ) -> str:
-    """``verification`` in the format called ``format_``, ending with a line end.
+    """Return ``verification`` in the format called ``format_``, ending with a newline.
 
     Args:
         directory: what the places in it are relative to.

@@ -1,4 +1,4 @@
-"""How ranks and the run ended, in words: errors by rank, and the result in a line."""
+"""How ranks and the run ended: errors by rank, and the result in one line."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fsdplint.verify.processes import death_in_words, death_sentence
 from fsdplint.verify.verdict import CLEAN, RankSummary, Status, Verdict, Verification
 
 _ENDED = {
-    "steps": "after its steps",
-    "script": "at its end",
+    "steps": "reached the step limit",
+    "script": "finished",
     "crash": "crashed",
     "exit": "exited with an error",
-    "stuck": "stuck",
-    "working": "stopped while working",
-    "waiting": "stopped while waiting",
-    "stopped": "stopped after another rank",
-    "unmappable": "not possible here",
+    "stuck": "hung",
+    "working": "timed out, still running",
+    "waiting": "timed out, waiting",
+    "stopped": "stopped: another rank failed",
+    "unmappable": "cannot run here",
 }
 _FRAME = re.compile(r'^  File "(?P<path>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$', re.M)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -73,14 +73,14 @@ def errors(verification: Verification) -> list[Error]:
 
 def _error(line: str, status: int | None, group: Sequence[RankSummary]) -> Error:
     ranks, text = tuple(rank.rank for rank in group), group[0].error
-    said = f"{ranks_in_words(ranks)} ended with an error"
+    said = f"{ranks_in_words(ranks)} failed with an error"
     if not line:
         said = death_sentence(ranks, status)
     return Error(ranks, said, line, _place(text), text.strip())
 
 
 def unexplained(verification: Verification) -> list[Error]:
-    """Return the errors that no violated clause is about, by its places or by what it quotes."""
+    """Return the errors that no violated clause explains by its places or by what it quotes."""
     violated = verification.violated
     if not verification.failure or any(verdict.clause in _EXPLAINING for verdict in violated):
         return []
@@ -152,10 +152,10 @@ def result(verification: Verification) -> str:
     if verification.failure and all(rank.ended in CLEAN for rank in verification.ranks):
         return f"{verification.failure[0].upper()}{verification.failure[1:]}"
     if verification.failure:
-        return f"The script did not come to its end: {reason(verification)}"
+        return f"The script did not finish: {reason(verification)}"
     if not counts[Status.CONFIRMED]:
-        return "Nothing is violated, and nothing confirmed"
-    return f"Nothing is violated: {', '.join(rest.values())}"
+        return "No clause is violated or confirmed"
+    return f"No clause is violated: {', '.join(rest.values())}"
 
 
 def _named(verdict: Verdict) -> str:
@@ -163,7 +163,7 @@ def _named(verdict: Verdict) -> str:
 
 
 def reason(verification: Verification) -> str:
-    """Why a run did not come to its end, in one line."""
+    """Return why a run did not finish, in one line."""
     found = errors(verification)
     if found:
         return one_line(found[0])

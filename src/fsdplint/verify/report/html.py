@@ -157,13 +157,13 @@ def _memory(ranks: Sequence[RankSummary]) -> _Chart | None:
     known = [(rank.rank, rank.memory) for rank in ranks if rank.memory]
     if any(each.cuda for _, each in known):
         bars: list[Bar] = [(n, [(each.cuda, "grown")], size(each.cuda)) for n, each in known]
-        return _Chart(bars, max(each.cuda for _, each in known), "The CUDA allocator's peak.")
+        return _Chart(bars, max(each.cuda for _, each in known), "Peak of the CUDA allocator.")
     bars = []
     for number, each in known:
         grown = max(0, each.process - each.before)
         pieces = [(each.process - grown, "before"), (grown, "grown")]
         bars.append((number, pieces, f"{size(each.process)} (+{size(grown)})"))
-    note = "The process's peak; the coloured end is what it has grown by since the script began."
+    note = "Peak of the process. The colored end is the growth since the script started."
     return _Chart(bars, max(each.process for _, each in known), note) if known else None
 
 
@@ -191,4 +191,5 @@ def _per_rank(operation: str, ranks: Sequence[RankSummary]) -> str:
     sizes = sorted(each.size for each in seen)
     called = calls[0] if calls[0] == calls[-1] else f"{calls[0]}-{calls[-1]}"
     sent = size(sizes[0]) if sizes[0] == sizes[-1] else f"{size(sizes[0])} to {size(sizes[-1])}"
-    return f"{called}{TIMES} {sent}" if sizes[-1] else f"{called}{TIMES}"
+    noun = "call" if called == "1" else "calls"
+    return f"{sent} ({called} {noun})" if sizes[-1] else f"({called} {noun})"

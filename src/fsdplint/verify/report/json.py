@@ -3,7 +3,7 @@
 The document is an object: ``version`` (1; it grows when a member goes or changes its meaning, not
 when one comes), ``script``, ``arguments``, ``torch`` and ``device`` (empty where no rank began),
 ``world_size``, ``seconds``, ``exit_code``, ``violated`` (the names of the clauses that are),
-``failure`` (why the script did not come to its end, or null), ``notes``, ``verdicts``,
+``failure`` (why the script did not finish, or null), ``notes``, ``verdicts``,
 ``remedies``, ``sharding``, ``ranks`` and ``snapshots``.
 
 A verdict has ``clause``, ``contract``, ``status`` (confirmed, violated or not exercised),

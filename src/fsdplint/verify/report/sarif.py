@@ -1,7 +1,7 @@
-"""A verification as SARIF 2.1.0: what is violated, so that it meets what `check` finds.
+"""A verification as SARIF 2.1.0: what is violated, beside what `check` finds.
 
 Each clause that is violated is a result at its first line, with the other lines as related
-locations; the clause is its rule, as ``verify/NAME``. Why a script did not come to its end is a
+locations; the clause is its rule, as ``verify/NAME``. Why a script did not finish is a
 notification. Source: OASIS, Static Analysis Results Interchange Format 2.1.0.
 """
 
@@ -76,12 +76,12 @@ def _result(verification: Verification, verdict: Verdict, index: int, directory:
 
 def _message(verification: Verification, verdict: Verdict) -> str:
     """Return what the run showed, and what to do about it."""
-    lines = [f"{verdict.contract} A run showed: {verdict.figures}."]
+    lines = [f"{verdict.contract} Observed: {verdict.figures}."]
     lines += verdict.details
     remedy = verification.remedies.get(verdict.clause)
     if remedy is not None:
-        told = {"rule": remedy.rule, "fix": remedy.fix, "run": remedy.command}
-        lines += [f"{name}: {text}" for name, text in told.items() if text]
+        parts = {"rule": remedy.rule, "fix": remedy.fix, "run": remedy.command}
+        lines += [f"{name}: {text}" for name, text in parts.items() if text]
     return "\n".join(lines)
 
 

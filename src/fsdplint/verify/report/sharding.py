@@ -1,4 +1,4 @@
-"""The sharding map: each model as a tree of FSDP units, with what every rank keeps of each.
+"""The sharding map: each model as a tree of FSDP units, with what every rank holds of each.
 
 Equal units beside each other, such as a transformer's blocks, are one node. Remarks sum up the
 model's shares, placements and optimizers in words.
@@ -108,7 +108,7 @@ def shares(kept: Kept, elements: int) -> tuple[float, ...]:
 
 
 def figures(kept: Kept, elements: int) -> tuple[str, str, str]:
-    """Return what a rank keeps, of how many elements, and the share, from the least to the most."""
+    """Return what a rank holds, of how many elements, and the share, from lowest to highest."""
     if not elements:
         return "-", count(elements), ""
     parts = sorted(part for _, part in kept)
@@ -116,12 +116,12 @@ def figures(kept: Kept, elements: int) -> tuple[str, str, str]:
     return (
         _range(count(parts[0]), count(parts[-1])),
         count(elements),
-        _range(percent(found[0]).removesuffix(" %"), percent(found[-1])),
+        _range(percent(found[0]).removesuffix("%"), percent(found[-1])),
     )
 
 
 def _range(least: str, most: str) -> str:
-    return most if least == most.removesuffix(" %") else f"{least}-{most}"
+    return most if least == most.removesuffix("%") else f"{least}-{most}"
 
 
 def placed(piece: Piece) -> str:
@@ -131,14 +131,14 @@ def placed(piece: Piece) -> str:
     ranks = plural(len(piece.kept) // copies, "rank")
     times = f", {copies} copies" * (copies > 1)
     if parameter.flat:
-        return f"flattened over {ranks}{times}"
+        return f"flattened and sharded over {ranks}{times}"
     if not parameter.placements and any(part != piece.elements for _, part in piece.kept):
-        return f"divided over {ranks} with its unit's others{times}"
+        return f"sharded over {ranks} with its unit's other parameters{times}"
     if not parameter.placements:
         return "whole on each rank"
     names = parameter.mesh_names or ("",) * len(parameter.mesh)
     return ", ".join(
-        f"{_placement(placement)} over {f'{name}=' if name else ''}{size}{'' if name else ' ranks'}"
+        f"{_placement(placement)} over {plural(size, 'rank')}{f' (mesh dim {name})' * bool(name)}"
         for placement, name, size in zip(parameter.placements, names, parameter.mesh, strict=False)
     )
 
@@ -230,7 +230,7 @@ def _merged(group: Sequence[Node]) -> Node:
 
 
 def run_label(names: Sequence[str]) -> str:
-    """Names a run by its first and last, the second without what it shares with the first."""
+    """Return a label of the first and last name, the second without their common prefix."""
     first, last = names[0], names[-1]
     if first == last:
         return first
@@ -285,8 +285,8 @@ def remarks(model: Model, world_size: int) -> Iterator[str]:
     if not model.pieces:
         return
     copies = sum(shares(model.kept, model.elements))
-    together = f"; together {copies:.1f} copies" if copies > _ONE_COPY else ""
-    yield f"{_shares(model)} (1/{world_size} is {percent(1 / world_size)}{together})"
+    together = f"; {copies:.1f} copies in total" if copies > _ONE_COPY else ""
+    yield f"{_shares(model)} (an even split is {percent(1 / world_size)}{together})"
     yield from _placements(model)
     yield from _optimizers(model)
 
@@ -297,11 +297,11 @@ def _shares(model: Model) -> str:
     for (rank, _), share in zip(model.kept, found, strict=True):
         by_share.setdefault(percent(share), []).append(rank)
     if len(by_share) == 1:
-        return f"each rank keeps {next(iter(by_share))} of the model"
+        return f"each rank holds {next(iter(by_share))} of the model"
     if len(by_share) > _MOST_GROUPS:
-        return f"a rank keeps {percent(min(found))} to {percent(max(found))} of the model"
+        return f"ranks hold {percent(min(found))} to {percent(max(found))} of the model"
     (most, group), *rest = by_share.items()
-    first = f"{ranks_in_words(group)} keep{'s'[: len(group) == 1]} {most} of the model"
+    first = f"{ranks_in_words(group)} hold{'s'[: len(group) == 1]} {most} of the model"
     return ", ".join([first, *(f"{ranks_in_words(group)} {share}" for share, group in rest)])
 
 
@@ -314,12 +314,12 @@ def _placements(model: Model) -> Iterator[str]:
         few = f" ({_names(pieces)})" if len(groups) > 1 and len(pieces) <= _MOST_NAMES else ""
         originals = sum(piece.parameter.flat for piece in pieces)
         noun = "flat parameter" if originals else "parameter"
-        made = f" made of {originals}" if originals else ""
+        made = f" of {plural(originals, 'original parameter')}" if originals else ""
         yield f"{plural(len(pieces), noun)}{made}{few}: {look}"
 
 
 def _optimizers(model: Model) -> Iterator[str]:
-    """Yield which trainable parameters optimizers hold, and which none does."""
+    """Yield which trainable parameters are in optimizers, and which are in none."""
     trainable = [piece for piece in model.pieces if piece.parameter.trainable]
     held = {number for piece in trainable for number in piece.parameter.held}
     for number in sorted(held):
@@ -332,7 +332,7 @@ def _optimizers(model: Model) -> Iterator[str]:
         yield f"none of the {len(trainable)} trainable parameters is in an optimizer"
     elif idle:
         which = f"{len(idle)} of {len(trainable)} trainable parameters"
-        yield f"{which} in no optimizer ({_names(idle)})"
+        yield f"{which} {'is' if len(idle) == 1 else 'are'} in no optimizer ({_names(idle)})"
 
 
 def _of(part: int, whole: int) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from fsdplint.process.terminal import printable
 from fsdplint.report.style import Style
 from fsdplint.verify.events import Place
-from fsdplint.verify.figures import TIMES, count, ranks_in_words, size
+from fsdplint.verify.figures import TIMES, plural, ranks_in_words, size
 from fsdplint.verify.remedies import FAILURE
 from fsdplint.verify.report import sharding
 from fsdplint.verify.report.ending import Error, errors, headline, how, summary, unexplained, where
@@ -19,10 +19,12 @@ from fsdplint.verify.report.excerpt import framed
 from fsdplint.verify.report.sharding import Model, Node, counts, figures, remarks, walk
 from fsdplint.verify.verdict import RankSummary, Status, Traffic, Verdict, Verification
 
-_KEPT_TOGETHER = re.compile(r"(?<=\d) (?=%|[KMGT]?i?B\b)|(?<=\u00d7) (?=\d)|(?<=\bexit) (?=\d)")
+_KEPT_TOGETHER = re.compile(
+    r"(?<=\d) (?=[KMGT]?i?B\b|calls?\b)|(?<=\u00d7) (?=\d)|(?<=\bexit) (?=\d)"
+)
 _NARROWEST = 8
 _TIE = "\N{NO-BREAK SPACE}"
-_HEAD = ("unit", "class", "a rank keeps", "of", "share")
+_HEAD = ("unit", "class", "per rank", "total", "share")
 _SIDES = "<<>>>"
 _MOST_OUTSIDE = 8
 Row = tuple[str, str, str, str, str]
@@ -37,12 +39,12 @@ _TAB = "\t"
 def as_text(
     verification: Verification, directory: Path, style: Style, width: int, quiet: bool = False
 ) -> str:
-    """Return what was run, each clause, what is violated, the sharding map, ranks and the sum.
+    """Return what was run, each clause, what is violated, the sharding map, ranks and the summary.
 
     Args:
         directory: what places are relative to.
         width: of the terminal, in columns.
-        quiet: only what is violated, why the script ended, and the sum.
+        quiet: only what is violated, why the script ended, and the summary.
     """
     around = [_header(verification, style, width), _clauses(verification, style, width)]
     ranks = [*table(verification.ranks, style, width), *communication(verification.ranks, width)]
@@ -68,7 +70,7 @@ def _header(verification: Verification, style: Style, width: int) -> list[str]:
 
 
 def _clauses(verification: Verification, style: Style, width: int) -> list[str]:
-    """Return the clauses; where the run failed, without those that were not exercised."""
+    """Return the clauses; if the run failed, without those that were not exercised."""
     known = [
         verdict
         for verdict in verification.verdicts
@@ -97,12 +99,12 @@ def _clause(verdict: Verdict, room: int, style: Style, width: int) -> Iterator[s
 def _violated(verdict: Verdict, directory: Path, style: Style, width: int) -> list[str]:
     where = f" at {verdict.places[0]}" if verdict.places else ""
     lines = [style(f"✗ {verdict.clause}", "error") + style(printable(where), "path")]
-    lines += wrapped(verdict.contract, width, "  asked: ")
-    lines += wrapped(verdict.figures, width, "  seen:  ")
+    lines += wrapped(verdict.contract, width, "  expected: ")
+    lines += wrapped(verdict.figures, width, "  observed: ")
     for detail in verdict.details:
         for line in detail.splitlines():
             indent = " " * (len(line) - len(line.lstrip()))
-            lines += wrapped(line.strip(), width, f"         {indent}")
+            lines += wrapped(line.strip(), width, f"            {indent}")
     places = verdict.places[:_MOST_PLACES]
     frame = [f"  {line}" for line in framed(places, directory, style)]
     return lines + frame + _more(verdict.places[_MOST_PLACES:], width)
@@ -113,17 +115,17 @@ def _remedy(verification: Verification, clause: str, width: int) -> list[str]:
     remedy = verification.remedies.get(clause)
     if remedy is None:
         return []
-    command = [f"  run:   {printable(remedy.command)}"] if remedy.command else []  # to be copied
+    command = [f"  run:      {printable(remedy.command)}"] if remedy.command else []  # to be copied
     return [
-        *(wrapped(remedy.rule, width, "  rule:  ") if remedy.rule else []),
-        *(wrapped(remedy.fix, width, "  fix:   ") if remedy.fix else []),
+        *(wrapped(remedy.rule, width, "  rule:     ") if remedy.rule else []),
+        *(wrapped(remedy.fix, width, "  fix:      ") if remedy.fix else []),
         *command,
     ]
 
 
 def _printed(verification: Verification, style: Style) -> Iterator[list[str]]:
-    """Yield what ranks printed last, where the script did not come to its end and no clause says
-    why; those that printed the same together."""
+    """Yield the last output of ranks, if the script did not finish and no clause says why;
+    ranks with the same output together."""
     if verification.exit_code != 2:
         return
     by_output: dict[str, list[int]] = {}
@@ -131,12 +133,12 @@ def _printed(verification: Verification, style: Style) -> Iterator[list[str]]:
         if rank.output.strip() and rank.output not in rank.error:
             by_output.setdefault(rank.output.strip("\n"), []).append(rank.rank)
     for output, ranks in by_output.items():
-        head = style(f"{ranks_in_words(ranks)} printed last", "path")
+        head = style(f"last output of {ranks_in_words(ranks)}", "path")
         yield [head, *(f"  {printable(line, _TAB)}" for line in output.splitlines())]
 
 
 def _more(places: Sequence[Place], width: int) -> list[str]:
-    return wrapped(f"and {', '.join(map(str, places))}", width, "  ") if places else []
+    return wrapped(f"also at {', '.join(map(str, places))}", width, "  ") if places else []
 
 
 def _maps(verification: Verification, style: Style, width: int) -> list[list[str]]:
@@ -145,7 +147,7 @@ def _maps(verification: Verification, style: Style, width: int) -> list[list[str
 
 
 def _errors(verification: Verification, style: Style, width: int) -> Iterator[list[str]]:
-    """Yield what ended the script: shortly where a violated clause says why, else whole."""
+    """Yield what ended the script: in short if a violated clause says why, else in full."""
     if not verification.failure:
         return
     found, alone = errors(verification), unexplained(verification)
@@ -166,7 +168,7 @@ def _error(error: Error, style: Style, width: int, whole: bool) -> list[str]:
 
 
 def drawn(model: Model, world_size: int, style: Style, width: int) -> list[str]:
-    """Return the model's units as a tree, what is outside them, and what every rank keeps."""
+    """Return the model's units as a tree, what is outside them, and what every rank holds."""
     several = len({node.api for _, node in walk(model.roots)}) > 1
     rows = [
         _HEAD,
@@ -209,7 +211,7 @@ def table(summaries: Sequence[RankSummary], style: Style, width: int) -> Iterato
     if not summaries:
         return
     cuda = any(rank.memory and rank.memory.cuda for rank in summaries)
-    head = ["rank", "device", "steps", *(["CUDA peak"] if cuda else []), "peak memory", "ended"]
+    head = ["rank", "device", "steps", *(["CUDA peak"] if cuda else []), "peak memory", "outcome"]
     rows = [head, *(_row(rank, cuda) for rank in summaries)]
     first, *rest = columns(rows, "<<>>><" if cuda else "<<>><", width)
     yield style("ranks", "path")
@@ -227,7 +229,7 @@ def _row(rank: RankSummary, cuda: bool) -> list[str]:
 
 
 def communication(summaries: Sequence[RankSummary], width: int) -> Iterator[str]:
-    """Yield what the ranks sent, those that sent the same together."""
+    """Yield what the ranks sent, grouping ranks that sent the same."""
     by_traffic: dict[tuple[Traffic, ...], list[int]] = {}
     for rank in summaries:
         by_traffic.setdefault(rank.traffic, []).append(rank.rank)
@@ -240,13 +242,13 @@ def communication(summaries: Sequence[RankSummary], width: int) -> Iterator[str]
 def _sent(traffic: Sequence[Traffic]) -> str:
     ordered = sorted(traffic, key=lambda each: -each.size)
     return ", ".join(
-        f"{t.operation} {count(t.calls)}{TIMES}{f' {size(t.size)}' if t.size else ''}"
+        f"{t.operation} {f'{size(t.size)} ' if t.size else ''}({plural(t.calls, 'call')})"
         for t in ordered
     )
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    """``text`` in lines of ``width`` columns after ``first``, later ones after ``rest``.
+    """Return ``text`` in lines of ``width`` columns after ``first``, later ones after ``rest``.
 
     Words that are longer than a line, such as paths, stay whole.
     """

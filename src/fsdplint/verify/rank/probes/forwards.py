@@ -33,7 +33,7 @@ def install(seen: Seen) -> None:
 
 
 class _Depth:
-    """Counts the depth of module calls through torch's public global hooks.
+    """The depth of module calls, counted by torch's public global hooks.
 
     The outermost module that is called is the model as the script knows it.
     """

@@ -64,7 +64,7 @@ class _Gradients:
 
 
 class _Norms:
-    """Compares the norms that gradients are clipped by with the gradients themselves."""
+    """The norms that gradients are clipped by, and those of the gradients themselves."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen

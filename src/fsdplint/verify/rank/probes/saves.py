@@ -64,7 +64,7 @@ class _Writer:
 
 
 class _Saves:
-    """Runs what saves, and notes what was saved; `own` makes a path the scratch copy's own."""
+    """The saves of this rank; `own` makes a path the scratch copy's own."""
 
     def __init__(self, seen: Seen, own: Callable[..., None], keeper: Keeper | None) -> None:
         self._seen, self._own, self._keeper = seen, own, keeper

@@ -29,7 +29,7 @@ _SHOWS = 100.0
 
 
 class Finished(BaseException):
-    """The end of the script after the wanted steps; nothing of the user's catches it."""
+    """The end of the script after the requested steps; no handler of the user's catches it."""
 
 
 def install(seen: Seen, snapshots: Snapshots, keeper: Keeper | None = None) -> None:
@@ -193,7 +193,7 @@ class _Steps:
             raise Finished
 
     def _is_last(self) -> bool:
-        """Whether the steps are done that are wanted: of the run, or behind its save."""
+        """True if the requested steps are done, counted from the start or from the save."""
         wanted = self._seen.recorder.request.steps
         if self._keeper is not None:
             return self._keeper.due(wanted)

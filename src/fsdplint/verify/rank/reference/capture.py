@@ -1,4 +1,4 @@
-"""Keep the tape of a sharded run; it never communicates, since ranks may have parted."""
+"""Keep the tape of a sharded run; never communicate, since ranks may have diverged."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ class _Capture:
         self._seen.called(module)
         self._begin()
         if (known := self._seen.path(module)) is None:
-            raise LookupError(f"{type(module).__name__} is in no model")
+            raise LookupError(f"`{type(module).__name__}` belongs to no model")
         number, path = known
         try:
             inputs = tape.freeze((args, kwargs))
         except Exception as error:  # pickling runs the inputs' own code
             inputs = b""
-            self._stride.obstacle = f"the model's inputs cannot be kept ({error})"
+            self._stride.obstacle = f"the model's inputs cannot be saved ({error})"
         cuda = any(p.is_cuda for p in module.parameters())
         ambient, buffers = Ambient.take(module, cuda), dict(self._changed_buffers(number, module))
         self._stride.short |= bool(ambient.autocast)
@@ -152,11 +152,11 @@ class _Capture:
                 parameter.register_hook(hook)  # type: ignore[no-untyped-call]  # as above
 
     def _bypassed(self, name: str, _: Tensor) -> None:
-        self._stride.doubt = f"gradients reach `{name}` around the model's forward"
+        self._stride.doubt = f"gradients reach `{name}` outside the model's forward"
 
     def register_method(self, original: Any, module: nn.Module, method_name: str) -> None:
         """Run ``register_fsdp_forward_method``: no call of the module precedes that method."""
-        self._doubt = f"the model is also entered through `{method_name}`"
+        self._doubt = f"the model is also called through `{method_name}`"
         original(module, method_name)
 
     def _dropped(self) -> None:
@@ -211,7 +211,7 @@ class _Capture:
         if not after and not self._waiting():
             self._dropped()
         elif after.keys() != before.keys():
-            self._stride.obstacle = "a part of the gradients is thrown away before the step"
+            self._stride.obstacle = "some gradients are discarded before the step"
 
     def clip(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Run a function that clips: ``clip_grad_norm_(parameters or model, max_norm, …)``."""
@@ -241,7 +241,7 @@ class _Capture:
         """Run a collective: a forward that communicates is not this rank's alone."""
         if self._calling and not _from_fsdp():
             name = original.__name__
-            self._stride.doubt = f"the forward itself communicates between ranks ({name})"
+            self._stride.doubt = f"the model's forward calls a collective (`{name}`)"
         return original(*args, **kwargs)
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -268,11 +268,11 @@ class _Capture:
     def _obstacle(self, held: Iterable[Piece], closure: bool) -> str:
         world = dist.get_world_size() if dist.is_initialized() else 1
         if self._is_backward:
-            return "optimizers step inside the backward pass"
+            return "the optimizer steps inside the backward pass"
         if closure:
             return "the optimizer's step takes a closure"
         if any(piece.unit is not None and piece.degree != world for piece in held):
-            return "units are sharded over a part of the ranks"
+            return "units are sharded over only some of the ranks"
         return ""
 
     def after_step(self, *_: Any) -> None:

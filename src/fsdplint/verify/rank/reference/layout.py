@@ -183,7 +183,7 @@ def _boxed(held: Held, parameter: DTensor) -> Box:
         held.shape, parameter.device_mesh, parameter.placements
     )
     if not known or tuple(lengths) != tuple(access.local(parameter).shape):
-        raise Incomparable(f"how `{held.name}` is divided is not known")
+        raise Incomparable(f"how `{held.name}` is sharded is unknown")
     return Box(held.shape, tuple(starts), tuple(lengths))
 
 
@@ -196,7 +196,7 @@ def _placed(held: Held, parameter: DTensor) -> Region:
     shards = [i for i, p in enumerate(parameter.placements) if not isinstance(p, Replicate)]
     simple = all(type(parameter.placements[i]) is Shard for i in shards)
     if len(shards) > 1 or not simple or coordinate is None or _tensor_parallel(held):
-        raise Incomparable(f"`{held.name}` is divided by tensor parallelism too")
+        raise Incomparable(f"`{held.name}` is also sharded by tensor parallelism")
     if not shards:
         return whole(held.shape)
     dim = parameter.placements[shards[0]].dim  # type: ignore[attr-defined]
@@ -219,7 +219,7 @@ def _fsdp1(held: Held, unit: FullyShardedDataParallel, prefixes: dict[int, str])
     """Yield the piece of each original parameter that FSDP1 has flattened into one."""
     flat: Any = unit._handle.flat_param  # type: ignore[union-attr]
     if any(each is not None for each in getattr(flat, "_param_extensions", None) or ()):
-        raise Incomparable(f"`{held.name}` is divided by tensor parallelism too")
+        raise Incomparable(f"`{held.name}` is also sharded by tensor parallelism")
     across = getattr(unit, "_inter_node_pg", None)
     group: Any = unit.process_group
     degree = group.size() * (across.size() if across is not None else 1)

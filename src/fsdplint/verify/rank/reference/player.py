@@ -47,7 +47,7 @@ class Whole:
     def module(self, call: Call) -> nn.Module:
         """Return the module that was called."""
         if call.model >= len(self._models):
-            raise Incomparable("in one process the script calls fewer models")
+            raise Incomparable("the script calls fewer models in one process")
         return self._models[call.model].get_submodule(call.path)
 
     def parameter(self, key: Key) -> Tensor:
@@ -90,7 +90,7 @@ class Whole:
 
 
 class Player:
-    """Computes one step after the other.
+    """The unsharded model, which computes one step after the other.
 
     Attributes:
         known: what each rank's parameters are after the last one.
@@ -117,7 +117,7 @@ class Player:
             if off and step.doubt:
                 raise Incomparable(step.doubt)
             if not off and (name := gradients.infinite()):
-                raise Incomparable(f"the gradient of `{name}` is not finite, nor is it unsharded")
+                raise Incomparable(f"the gradient of `{name}` is not finite, sharded or not")
         found += [_clipped(step, clips) for clips in step.clips]
         found += [_scaled(step), self._stepped(step)]
         return [compared for compared in found if compared is not None]
@@ -151,7 +151,7 @@ class Player:
             first = [result.detach().clone() for result in results]
             results = _forward(module, call, buffers)  # a backward follows its own forward
             if any(map(measure.distance, first, (result.detach() for result in results))):
-                raise Incomparable("the forward gives another result each time")
+                raise Incomparable("the forward is not deterministic")
         _backward(results, call)
 
     def _gradients(self, step: Step, gradients: Gradients) -> Compared | None:
@@ -161,7 +161,7 @@ class Player:
             shares = list(step.gradients(key))
             if key not in gradients.mean:
                 if key not in step.first.units and any(part is not None for _, part in shares[0]):
-                    raise Incomparable(f"gradients reach `{key[1]}` around the model's forward")
+                    raise Incomparable(f"gradients reach `{key[1]}` outside the model's forward")
                 gradients.mean[key] = torch.zeros(self._model.pieces[key].region.shape)
             size = min(measure.apart(gradients.mean[key], candidate) for candidate in shares)
             found[key] = Difference(size, gradients.scale(key))
@@ -188,13 +188,13 @@ class Player:
     def step(self, step: Step, gradients: Parts) -> None:
         """Let the optimizer that stepped there step here, with its settings there."""
         if step.first.optimizer >= len(self._optimizers):
-            raise Incomparable("in one process the script makes fewer optimizers")
+            raise Incomparable("the script builds fewer optimizers in one process")
         optimizer = self._optimizers[step.first.optimizer]
         live = {id(piece.parameter) for piece in self._model.pieces.values()}
         if not any(id(p) in live for group in optimizer.param_groups for p in group["params"]):
-            raise Incomparable("the optimizer holds none of the model's own parameters")
+            raise Incomparable("the optimizer holds none of the model's parameters")
         if len(optimizer.param_groups) != len(step.first.settings):
-            raise Incomparable("in one process the optimizer has other parameter groups")
+            raise Incomparable("the optimizer has different parameter groups in one process")
         for group, settings in zip(optimizer.param_groups, step.first.settings, strict=True):
             group.update(settings)
         self._model.set_gradients(gradients)
@@ -209,7 +209,7 @@ def _forward(module: nn.Module, call: Call, buffers: Mapping[str, Tensor]) -> li
     try:
         args, kwargs = tape.thaw(call.inputs)
     except Exception as error:  # unpickling runs the inputs' own code
-        raise Incomparable(f"the model's inputs cannot be read back ({error})") from None
+        raise Incomparable(f"the model's inputs cannot be loaded ({error})") from None
     with call.ambient.restore(module):
         return list(tape.tensors(module(*args, **kwargs)))
 

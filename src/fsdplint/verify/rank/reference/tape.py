@@ -249,11 +249,11 @@ class Step:
                 raise Incomparable("ranks step different optimizers")
             there = {key: region.shape for key, region in stride.layout.items()}
             if other := sorted(name for (_, name), _ in there.items() ^ shapes.items()):
-                raise Incomparable(f"in one process the script makes another model (`{other[0]}`)")
+                raise Incomparable(f"the model differs in one process (`{other[0]}`)")
             if stride.calls and not stride.backwards:
-                raise Incomparable("gradients do not come from `backward`")
+                raise Incomparable("the gradients do not come from `backward`")
         if self.computes and not any(stride.calls for stride in self.strides):
-            raise Incomparable("no backward went through a forward of the model as a whole")
+            raise Incomparable("no backward pass used a forward of the whole model")
 
     def shares(self, key: Key, parts: Sequence[Parts]) -> Shares:
         """Return each rank's part of a tensor, with where it lies."""

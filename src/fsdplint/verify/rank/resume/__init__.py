@@ -1,1 +1,1 @@
-"""What a save has to bring back: kept by the run that saves, looked for by the one that resumes."""
+"""The state at a save: recorded by the run that saves, compared by the run that resumes."""

@@ -1,4 +1,4 @@
-"""Compare what a resumed run goes on from with what the save had to bring back."""
+"""Compare the state of a resumed run with the state at the save."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXACT = 1e-6
 
 
 class Comparison:
-    """Compares once: before the first step, or at the end of a script that takes none."""
+    """One comparison, before the first step or at the end of a script that takes none."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
@@ -38,7 +38,7 @@ class Comparison:
         register_optimizer_step_pre_hook(lambda *_: None if prepares_state() else look())
 
     def finish(self) -> None:
-        """Compare, unless it has been done, what the script still has."""
+        """Compare what the script still has, unless it is done."""
         step = chosen(self._folder)
         if self._done or step is None or not self._seen.models():
             return

@@ -27,7 +27,7 @@ def _random() -> str:
 
 
 class Feed:
-    """Notes them on one rank."""
+    """The inputs, buffers and settings on one rank."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen

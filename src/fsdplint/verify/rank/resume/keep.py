@@ -1,4 +1,4 @@
-"""Keep what a save has to bring back, and the files as they are then."""
+"""Record the state at a save, and the files at that moment."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from fsdplint.verify.workspace import preserve
 
 
 class Keeper:
-    """Keeps this rank's state at the first save after a step, or the first with an optimizer's.
+    """This rank's state at the first save after a step, or the first with an optimizer's state.
 
-    All ranks learn of a save by a file: no rank ends its next step before one that saves has come
-    back from it, since steps have collectives. A rank that saves keeps what it has then; the others
-    keep what they have before the next step, or at the end if nothing has changed since the last.
+    A file announces a save to all ranks: no rank ends its next step before the saving rank returns,
+    since steps have collectives. A rank that saves records its state at that moment; the others
+    record theirs before the next step, or at the end if nothing has changed since the last step.
     """
 
     def __init__(self, seen: Seen) -> None:
@@ -69,7 +69,7 @@ class Keeper:
             self._whole = save.of_optimizer
 
     def due(self, steps: int | None) -> bool:
-        """Whether so many steps have been taken behind the save."""
+        """True if this many steps have been taken after the save."""
         return bool(self._kept and steps is not None and self._seen.steps >= self._kept + steps)
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""All that training goes on from on one rank: parameters, buffers, optimizer states."""
+"""The training state of one rank: parameters, buffers, optimizer states."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def wholes(ranks: list[Taken], entry: Entry) -> list[Tensor]:
 
 
 def is_held(entry: Entry, mine: Taken) -> bool:
-    """Whether this rank has a part of the parameter that an entry is of, or of the entry."""
+    """True if this rank has a part of the entry, or of the entry's parameter."""
     kind, name = entry
     of = (PARAMETER, name.split(" of ", 1)[1]) if kind == STATE else entry
     return entry in mine.parts or of not in mine.parts or mine.parts[of][0].elements > 0

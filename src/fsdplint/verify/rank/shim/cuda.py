@@ -27,12 +27,12 @@ _REFUSED = {
     **dict.fromkeys(("CUDAGraph", "graph", "make_graphed_callables", "graph_pool_handle"), _GRAPHS),
     **dict.fromkeys(("CUDAPluggableAllocator", "MemPool", "use_mem_pool"), _ALLOCATORS),
     "change_current_allocator": _ALLOCATORS,
-    "caching_allocator_alloc": "it returns a pointer into a GPU's memory",
-    "caching_allocator_delete": "it takes a pointer into a GPU's memory",
+    "caching_allocator_alloc": "it returns a pointer into GPU memory",
+    "caching_allocator_delete": "it takes a pointer into GPU memory",
     "cudart": "it calls the CUDA runtime",
-    "current_blas_handle": "it returns a handle of cuBLAS",
+    "current_blas_handle": "it returns a cuBLAS handle",
     "GreenContext": "it partitions a GPU",
-    "_lazy_init": "an operation of CUDA was reached that is not mapped",
+    "_lazy_init": "this CUDA operation is not mapped to the CPU",
 }
 
 
@@ -59,7 +59,7 @@ class _Properties:
 
 
 def install() -> None:
-    """Answer as a build for CUDA does outside `torch.cuda`, too, and refuse what cannot run."""
+    """Make PyTorch answer like a CUDA build outside `torch.cuda`, too; refuse what cannot run."""
     for name, value in _ACCELERATOR.items():
         if hasattr(torch.accelerator, name):
             replace(torch.accelerator, name, value)
@@ -92,7 +92,7 @@ def _refuse(owner: ModuleType, name: str, reason: str) -> None:
         """Raise in the place of a function or a class."""
 
         def __init__(self, *_: Any, **__: Any) -> None:
-            raise Unmappable(f"{label} does not run on CPU: {reason}")
+            raise Unmappable(f"{label} does not run on the CPU: {reason}")
 
     Refused.__name__ = Refused.__qualname__ = name
     replace(owner, name, Refused)
@@ -102,7 +102,7 @@ def _build(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     names = " ".join(map(str, [*args, kwargs.get("sources", ())]))
     if kwargs.get("cuda_sources") or kwargs.get("with_cuda") or ".cu" in names:
         name = original.__name__
-        raise Unmappable(f"{name} compiles kernels for CUDA, which do not run on CPU")
+        raise Unmappable(f"{name} compiles CUDA kernels, which do not run on the CPU")
     return original(*args, **kwargs)
 
 

@@ -59,7 +59,7 @@ _IN_ONE_PIECE = (
 
 
 class ProcessGroupNCCL:
-    """Holds NCCL's options, which gloo has no use for."""
+    """A holder of NCCL's options, which gloo does not use."""
 
     class Options:
         """`ProcessGroupNCCL.Options`."""

@@ -64,7 +64,7 @@ def _default_mesh(original: Callable[..., Any], *args: Any, **kwargs: Any) -> An
 def _copy_out(
     original: Callable[..., None], gathered: Any, fsdp_params: Any, *args: Any, **kwargs: Any
 ) -> None:
-    """Gathering a parameter again is no write to autograd; on CPU, torch 2.6 counts it as one."""
+    """Hide repeated gathering from autograd, which takes it for a write on CPU in torch 2.6."""
     with contextlib.ExitStack() as versions:
         for parameter in fsdp_params:
             for output in parameter.all_gather_outputs:
@@ -74,7 +74,7 @@ def _copy_out(
 
 
 def _complete_cpu_streams() -> None:
-    """FSDP takes its streams from `torch.cpu`, whose classes lack methods, more so before 2.7."""
+    """Add what FSDP needs to the streams of `torch.cpu`, which lack methods, most before 2.7."""
     for name, ours in (("Stream", streams.Stream), ("Event", streams.Event)):
         theirs = getattr(torch.cpu, name, None)
         if theirs is None:

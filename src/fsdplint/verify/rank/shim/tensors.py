@@ -99,7 +99,7 @@ def _in_device_context(
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
 ) -> Any:
-    """`with torch.device("cuda")` and `torch.set_default_device`."""
+    """Map `with torch.device("cuda")` and `torch.set_default_device`."""
     kwargs = kwargs or {}
     if (
         on_cuda(context.device)
@@ -148,7 +148,7 @@ def _install_methods() -> None:
 
 
 def _no_raw_pointer() -> None:
-    raise Unmappable("__cuda_array_interface__ is a pointer into a GPU's memory")
+    raise Unmappable("__cuda_array_interface__ is a pointer into GPU memory")
 
 
 def _to(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
