@@ -60,7 +60,7 @@ No rule can find the causes of these errors in the code.
 def main(arguments: list[str] | None = None) -> int:
     """Write or check the pages; the exit status is 1 if one is out of date."""
     parser = argparse.ArgumentParser(description="Write the reference pages.")
-    parser.add_argument("--check", action="store_true", help="report pages that are out of date, without writing")
+    parser.add_argument("--check", action="store_true", help="report old pages, write nothing")
     check = parser.parse_args(arguments).check
     old = 0
     for path, text in pages(ROOT).items():
@@ -100,7 +100,8 @@ def _commands(command: click.Command, name: str) -> Iterator[str]:
     records = [
         record
         for parameter in command.get_params(context)
-        if (record := parameter.get_help_record(context)) and "--help" not in parameter.opts
+        if isinstance(parameter, click.Option) and "--help" not in parameter.opts
+        if (record := parameter.get_help_record(context))
     ]
     if records:
         yield "\n| Option | Meaning |\n|---|---|\n"
