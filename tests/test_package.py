@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fsdplint import __version__
 from fsdplint.pages import page
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
@@ -41,6 +43,15 @@ def test_the_package_is_typed_and_licensed(wheel: zipfile.Path) -> None:
     assert (wheel / "fsdplint" / "py.typed").is_file()
     licenses = [n for n in wheel.root.namelist() if n.endswith("licenses/LICENSE")]
     assert len(licenses) == 1
+
+
+def test_the_description_links_to_the_repository(wheel: zipfile.Path) -> None:
+    (metadata,) = (name for name in wheel.root.namelist() if name.endswith("/METADATA"))
+    description = wheel.root.read(metadata).decode()
+    links = re.findall(r"\]\(([^)]+)\)", description)
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert any(link.endswith("/raw/main/docs/finding.svg") for link in links)
+    assert f"\nVersion: {__version__}\n" in description
 
 
 def test_a_page_that_is_not_there_is_an_error() -> None:

@@ -15,8 +15,9 @@ from fsdplint.finding import Edit, Evidence, Finding, Fix, Safety, Severity, Spa
 from fsdplint.fixes.edits import apply
 from fsdplint.outcome import Outcome
 from fsdplint.report import REPORTS, render
+from fsdplint.urls import rule_url
 
-PAGE = "https://OWNER.github.io/fsdplint/rules/direct-forward/"
+PAGE = rule_url("direct-forward")
 TRAIN = from_text("# 世界\nx = '𐐀é'; bad(\n    x,\n)\ngood()\n", "/work/a,b/tr%in:1.py")
 OTHER = from_text("def f():\r\n\tbad()\r\n\tbad()\r\n", "/work/lib.py")
 CELLS = [{"cell_type": "code", "source": ["x\n", f"bad{n}()\n"]} for n in (1, 2)]

@@ -13,6 +13,7 @@ from fsdplint.finding import EarlyStop, Edit, Evidence, Finding, Fix, Safety, Se
 from fsdplint.outcome import Account, Outcome, State
 from fsdplint.report import render
 from fsdplint.report.style import Style
+from fsdplint.urls import rule_url
 
 TRAIN = from_text(
     dedent(
@@ -244,7 +245,7 @@ def test_json() -> None:
                 "rule": "optimizer-before-sharding",
                 "code": "FSD301",
                 "severity": "error",
-                "url": "https://OWNER.github.io/fsdplint/rules/optimizer-before-sharding/",
+                "url": rule_url("optimizer-before-sharding"),
                 "message": "`AdamW` holds what is replaced",
                 "label": "built here",
                 "path": "train.py",
@@ -304,7 +305,7 @@ def test_colour_changes_nothing_but_colour(format_: str) -> None:
 @pytest.mark.parametrize("format_", ["full", "concise"])
 def test_the_code_links_to_the_page_of_the_rule(format_: str) -> None:
     linked = render(outcome(finding(TRAIN, ADAMW)), format_, style=Style(links=True))
-    url = "https://OWNER.github.io/fsdplint/rules/optimizer-before-sharding/"
+    url = rule_url("optimizer-before-sharding")
     link = f"\x1b]8;;{url}\x1b\\FSD301\x1b]8;;\x1b\\"
     assert linked.count("\x1b") == link.count("\x1b")
     assert linked.replace(link, "FSD301") == render(outcome(finding(TRAIN, ADAMW)), format_)

@@ -19,6 +19,7 @@ from fsdplint.pages import page
 from fsdplint.report.sarif import sarif
 from fsdplint.report.style import plain
 from fsdplint.rules import RULES
+from fsdplint.urls import rule_url
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +61,7 @@ def test_a_rule_is_described_by_its_declaration_and_its_page() -> None:
         "id": "FSD201",
         "name": "OnlyRootSharded",
         "shortDescription": {"text": summary},
-        "helpUri": "https://OWNER.github.io/fsdplint/rules/only-root-sharded/",
+        "helpUri": rule_url("only-root-sharded"),
         "defaultConfiguration": {"level": "warning"},
         "properties": {
             "fixes": "unsafe",
