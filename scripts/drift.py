@@ -64,7 +64,7 @@ class Row:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Compare PyTorch's public names with fsdplint's.")
-    parser.add_argument("--update", action="store_true", help="write the table anew from the published wheels")
+    parser.add_argument("--update", action="store_true", help="rewrite the table from the wheels")
     wheels = published()
     if parser.parse_args(arguments).update:
         from torch_names import public_names  # it needs more packages than the comparison does
@@ -132,7 +132,8 @@ def read() -> list[Row]:
 def late(table: Sequence[Row], newest: Version) -> Iterator[str]:
     """Yield what is wrong if the registry has a release that the table was not written for."""
     if newest > Version(table[0].last):
-        yield f"torch {newest} is released, but the table ends with {table[0].last}; run with --update"
+        last = table[0].last
+        yield f"torch {newest} is released, but the table ends with {last}; run with --update"
 
 
 def unaccounted(

@@ -1,4 +1,4 @@
-"""Print the messages of the rules, for review: each kind of sentence once, as code, rule, kind and text.
+"""Print the messages of the rules, for review: each kind once, as code, rule, kind and text.
 
 It checks the bad examples of the rule pages and the fixtures, so that texts are filled in as users
 see them. Of texts that differ only in names and numbers, the first one is printed.

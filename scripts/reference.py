@@ -60,7 +60,7 @@ No rule can find the causes of these errors in the code.
 def main(arguments: list[str] | None = None) -> int:
     """Write or check the pages; the exit status is 1 if one is out of date."""
     parser = argparse.ArgumentParser(description="Write the reference pages.")
-    parser.add_argument("--check", action="store_true", help="report pages that are out of date, without writing")
+    parser.add_argument("--check", action="store_true", help="only check that they are up to date")
     check = parser.parse_args(arguments).check
     old = 0
     for path, text in pages(ROOT).items():

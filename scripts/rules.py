@@ -49,7 +49,7 @@ SECTION = """
 def main(arguments: list[str] | None = None) -> int:
     """Write or check the tables; the exit status is 1 if something is missing or out of date."""
     parser = argparse.ArgumentParser(description="Write the rule tables.")
-    parser.add_argument("--check", action="store_true", help="report tables that are out of date, without writing")
+    parser.add_argument("--check", action="store_true", help="only check that they are up to date")
     check = parser.parse_args(arguments).check
     rules = declared(ROOT)
     problems = missing(ROOT, rules)
