@@ -66,7 +66,7 @@ def test_what_was_proved_together_is_written_together(
         "No clause is about unused-suppression: the runs show only that the script still takes its "
         "first 3 steps and violates no clause.",
         "fsdplint: other.py: not written: the file is read-only",
-        f"fsdplint: {SCRIPT}: is not written without other.py: they were tried together",
+        f"fsdplint: {SCRIPT}: not written, because other.py could not be written along with it",
     ]
     assert (script.read_bytes(), other.read_bytes()) == before
 
