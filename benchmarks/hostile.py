@@ -206,7 +206,7 @@ CASES: Mapping[str, Case] = {
     "missing path": Case(
         arguments=("good.py", "goood.py"),
         code=2,
-        said="goood.py: no such file or folder, did you mean 'good.py'?",
+        said="goood.py: no such file or folder; did you mean 'good.py'?",
     ),
     "folder without Python": Case(
         make=lambda folder: (folder / "empty").mkdir(),
@@ -218,7 +218,7 @@ CASES: Mapping[str, Case] = {
     "misspelt rule": Case(
         arguments=("--select=direct-foward", "."),
         code=2,
-        said="unknown rule 'direct-foward', did you mean 'direct-forward'?",
+        said="unknown rule 'direct-foward'; did you mean 'direct-forward'?",
         good=False,
         ruff=("--select=F40l", "."),
     ),
@@ -229,7 +229,7 @@ CASES: Mapping[str, Case] = {
     ),
     "unknown key in the settings": _config(
         'selct = ["FSD3"]\n',
-        "fsdplint.toml: selct: unknown key, did you mean 'select'?",
+        "fsdplint.toml: selct: unknown key; did you mean 'select'?",
         ruff=("--config=fsdplint.toml", "."),
     ),
     "deeply nested settings": _config(

@@ -49,7 +49,7 @@ for batch in torch.randint(32_000, (1000, 8, 64)):
 def main(arguments: list[str] | None = None) -> int:
     """Draw or check the picture; the exit status is 1 if it shows something else."""
     parser = argparse.ArgumentParser(description="Draw the README's finding.")
-    parser.add_argument("--check", action="store_true", help="write nothing, compare the text")
+    parser.add_argument("--check", action="store_true", help="only check that it is up to date")
     console = drawn(printed())
     if not parser.parse_args(arguments).check:
         format_ = _FONT.sub("", CONSOLE_SVG_FORMAT)
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if shown(PICTURE.read_text("utf-8")) == "".join(console.export_text().split()):
         return 0
-    print(f"{PICTURE.name} is out of date: python scripts/picture.py", file=sys.stderr)
+    print(f"{PICTURE.name} is out of date; run python scripts/picture.py", file=sys.stderr)
     return 1
 
 

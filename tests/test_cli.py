@@ -155,7 +155,7 @@ def test_a_missing_path(here: Path) -> None:
     (here / "train.py").write_text(FIXED)
     ran = concise("trian.py", "train.py")
     assert ran.code == 2
-    assert ran.err == "fsdplint: trian.py: no such file or folder, did you mean 'train.py'?\n"
+    assert ran.err == "fsdplint: trian.py: no such file or folder; did you mean 'train.py'?\n"
     assert ran.out == "No findings in 1 file (1 without sharding); 1 path could not be checked.\n"
 
 
@@ -182,7 +182,7 @@ def test_a_directory_without_python_is_not_clean(here: Path) -> None:
     [
         (
             ["--select=direct-foward"],
-            "unknown rule 'direct-foward', did you mean 'direct-forward'?",
+            "unknown rule 'direct-foward'; did you mean 'direct-forward'?",
         ),
         (["--ignore=E501"], "unknown rule 'E501'; `fsdplint rules` lists them"),
         (["--select=FSD3,nope"], "unknown rule 'nope'; `fsdplint rules` lists them"),
@@ -230,7 +230,7 @@ def test_settings_are_found_and_their_mistakes_reported(here: Path) -> None:
     assert json.loads(run("check", "src/a.py").out)["checked"] == 1
     (here / "fsdplint.toml").write_text("ingore = []\n")
     file = here / "fsdplint.toml"
-    message = f"fsdplint: {file}: ingore: unknown key, did you mean 'ignore'?\n"
+    message = f"fsdplint: {file}: ingore: unknown key; did you mean 'ignore'?\n"
     assert run("check") == Ran(2, "", message)
 
 
@@ -745,7 +745,7 @@ def test_explain_prints_the_page(word: str) -> None:
 
 
 def test_explain_suggests() -> None:
-    message = "fsdplint: unknown rule 'direct-foward', did you mean 'direct-forward'?\n"
+    message = "fsdplint: unknown rule 'direct-foward'; did you mean 'direct-forward'?\n"
     assert run("explain", "direct-foward") == Ran(2, "", message)
 
 

@@ -166,7 +166,7 @@ def test_options_become_the_request(given: Callable[..., list[Request]]) -> None
         (["train.py", "--clauses=resume"], "the clause resume requires --resume"),
         (
             ["train.py", "--clauses", "units,optimiser"],
-            "Invalid value for '--clauses': 'optimiser' is not a clause, did you mean 'optimizer'?",
+            "Invalid value for '--clauses': 'optimiser' is not a clause; did you mean 'optimizer'?",
         ),
         (["train.py", "--clauses="], "Invalid value for '--clauses': name at least one clause."),
         (

@@ -76,21 +76,24 @@ def test_every_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("selct = []", "selct: unknown key, did you mean 'select'?"),
+        ("selct = []", "selct: unknown key; did you mean 'select'?"),
         ("zzz = 1", "zzz: unknown key"),
         (
             'ignore = ["direct-foward"]',
-            "ignore: unknown rule 'direct-foward', did you mean 'direct-forward'?",
+            "ignore: unknown rule 'direct-foward'; did you mean 'direct-forward'?",
         ),
         ('select = "ALL"', "select: expected a list of strings"),
         ("preview = 1", "preview: expected true or false"),
         ("strict = 1", "strict: expected true or false"),
         ("exclude = [1]", "exclude: expected a list of strings"),
         ("target-torch = 2.6", 'target-torch: expected a string such as ">=2.6,<2.14"'),
-        ('target-torch = "2.6"', "target-torch: '2.6' is no version specifier such as \">=2.6\""),
+        (
+            'target-torch = "2.6"',
+            "target-torch: '2.6' is not a version specifier such as \">=2.6\"",
+        ),
         (
             'output-format = "jsn"',
-            f"output-format: expected one of {', '.join(REPORTS)}, did you mean 'json'?",
+            f"output-format: expected one of {', '.join(REPORTS)}; did you mean 'json'?",
         ),
         (
             "per-file-ignores = []",

@@ -39,7 +39,7 @@ def test_a_missing_path_is_a_failure_that_suggests_the_nearest(tmp_path: Path) -
     found = discover([tmp_path / "trian.py", tmp_path / "other.py", tmp_path / "no/zzz"])
     assert [path.name for path in found.files] == ["other.py"]
     assert [failure.reason for failure in found.failures] == [
-        "no such file or folder, did you mean 'train.py'?",
+        "no such file or folder; did you mean 'train.py'?",
         "no such file or folder",
     ]
 

@@ -38,7 +38,7 @@ def test_outputs(words: Sequence[str], file: str | None, expected: Sequence[Outp
 @pytest.mark.parametrize(
     ("words", "file", "message"),
     [
-        (("jsn",), None, "unknown output format 'jsn', did you mean 'json'?"),
+        (("jsn",), None, "unknown output format 'jsn'; did you mean 'json'?"),
         (("xyz=a",), None, f"unknown output format 'xyz'; the formats are {NAMES}"),
         (("",), None, f"unknown output format ''; the formats are {NAMES}"),
         (("json=",), None, "json=: expected a file name, not ''"),

@@ -46,8 +46,8 @@ def test_selectors(selector: str, names: set[str]) -> None:
 @pytest.mark.parametrize(
     ("selector", "message"),
     [
-        ("direct-foward", "unknown rule 'direct-foward', did you mean 'direct-forward'?"),
-        ("FSD303", "unknown rule 'FSD303', did you mean 'FSD302'?"),
+        ("direct-foward", "unknown rule 'direct-foward'; did you mean 'direct-forward'?"),
+        ("FSD303", "unknown rule 'FSD303'; did you mean 'FSD302'?"),
         ("E501", "unknown rule 'E501'; `fsdplint rules` lists them"),
         ("F", "unknown rule 'F'; `fsdplint rules` lists them"),
         ("", "unknown rule ''; `fsdplint rules` lists them"),

@@ -143,10 +143,10 @@ def test_an_unused_comment_may_be_meant() -> None:
     [
         ("# fsdplint: ignore", "`ignore` needs a rule, for example `ignore[direct-forward]`"),
         ("# fsdplint: ignore[]", "`ignore` needs a rule, for example `ignore[direct-forward]`"),
-        ("# fsdplint: ignor[direct-forward]", "unknown directive 'ignor', did you mean 'ignore'?"),
+        ("# fsdplint: ignor[direct-forward]", "unknown directive 'ignor'; did you mean 'ignore'?"),
         (
             "# fsdplint: ignore[direct-foward]",
-            "unknown rule 'direct-foward', did you mean 'direct-forward'?",
+            "unknown rule 'direct-foward'; did you mean 'direct-forward'?",
         ),
     ],
 )

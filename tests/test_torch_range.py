@@ -38,7 +38,7 @@ def test_specifiers(text: str, lower: Release, upper: Release) -> None:
     ["", "2.6", ">=2.6,", "=>2.6", ">=2.6.*", "~=2", "==2.6.1.*", ">=two", "!=2.6", ">=3,<2"],
 )
 def test_what_is_no_range(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no version specifier|a minor|admits no"):
+    with pytest.raises(ValueError, match=r"not a version specifier|a minor|matches no"):
         TorchRange.parse(text)
 
 

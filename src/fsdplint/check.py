@@ -47,7 +47,7 @@ class Files:
 
 @dataclass(slots=True)
 class Record:
-    """What a run could not check, or not completely."""
+    """Files that a run could not check, or not completely."""
 
     failures: list[SourceError]
     problems: dict[str, InvalidSyntax] = field(default_factory=dict)
@@ -160,7 +160,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     own = sources.with_scripts([source.path])
     files = [*own, *_around(root, [source.path], sources.text)]
 
-    def understood() -> Inspection:
+    def analyzed() -> Inspection:
         project = Project(root, sources.text)
         closure = dict.fromkeys(
             file for each in own for file in import_closure(project, Path(each))
@@ -172,7 +172,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
         program = analyze(root, list(map(Path, files)), sources.text)
         return summary.inspect(program, *own)
 
-    found = deep(understood)
+    found = deep(analyzed)
     held = sources.held() | {
         path: replace(script, path=path) for path, script in sources.written.items()
     }

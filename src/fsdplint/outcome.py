@@ -1,4 +1,4 @@
-"""What a run found, as a value that reports turn into text."""
+"""The result of a run, as a value that reports turn into text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class State(Enum):
 
     Attributes:
         CHECKED: the rules saw it as part of a program that shards.
-        IRRELEVANT: it takes no part in sharding, so no rule can find anything in it.
+        IRRELEVANT: it is not part of a program that shards, so no rule can find anything in it.
         SKIPPED: it was left out on purpose.
         FAILED: it could not be checked, or not completely.
     """
@@ -86,7 +86,7 @@ class Outcome:
 
     @property
     def checked(self) -> int:
-        """How many files were looked at, those without sharding among them."""
+        """How many files were checked, including those without sharding."""
         return len(self.ended(State.CHECKED, State.IRRELEVANT))
 
 
@@ -116,7 +116,7 @@ Recheck = Callable[[Mapping[str, SourceFile]], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What fixing changes; nothing is written yet.
+    """The changes of fixes; nothing is written yet.
 
     Attributes:
         outcome: what is left to find in the fixed files.

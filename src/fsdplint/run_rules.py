@@ -21,7 +21,7 @@ _TOO_MANY = Declined("fixes of the other findings come first, of which this file
 
 @dataclass(slots=True)
 class Judgement:
-    """What a rule finds in a program, and where it failed itself."""
+    """The findings of a rule in a program, and where the rule itself failed."""
 
     findings: list[Finding] = field(default_factory=list)
     faults: list[SourceError] = field(default_factory=list)

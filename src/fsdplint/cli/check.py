@@ -33,11 +33,11 @@ _STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be checked, by groups with settings of their own, and against which baselines.
+    """The files to check, in groups with separate settings and baselines.
 
     Attributes:
-        piped: what is checked that is in no file.
-        packs: what files were lowered to, by other runs too unless that is not to be believed.
+        piped: code from standard input.
+        packs: the IR of files, including that of other runs unless this run changes files.
     """
 
     groups: tuple[Group, ...]
@@ -90,7 +90,7 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
     options = Options(**given)
     options.expect_consistent(paths)
     paths, piped = _inputs(paths, options.stdin_filename)
-    # What is written into files rests on nothing that an earlier run left.
+    # Changes to files never rest on the cache of an earlier run.
     packs = Packs(on_disk=recording is not None and not options.changes)
     plan = _planned(options, paths, piped, packs)
     reports = _reports(options, paths)

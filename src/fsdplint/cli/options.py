@@ -20,7 +20,7 @@ from fsdplint.suggest import suggest
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of `check`; its help says what each is for."""
+    """The options of `check`, which its help describes."""
 
     fix: bool
     unsafe_fixes: bool
@@ -50,7 +50,7 @@ class Options:
 
     @property
     def changes(self) -> bool:
-        """Whether files are to be changed, or shown as they would be."""
+        """True if files are to be changed, or their changes shown."""
         return self.fix or self.diff or self.add_ignore is not None
 
     @property

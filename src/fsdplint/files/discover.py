@@ -1,4 +1,4 @@
-"""Which files a run looks at: the paths given, without what git and the settings leave out."""
+"""Find the files of a run: the given paths without those that git or the settings exclude."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ def _without_backtracking(regex: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What was found.
+    """The files that a search found.
 
     Attributes:
         files: in order of their path, each once.
-        failures: what could not be looked into.
-        skipped: what has a source file's name and is none.
+        failures: paths that could not be read.
+        skipped: paths with the name of a source file that are not files.
     """
 
     files: tuple[Path, ...]

@@ -1,4 +1,4 @@
-"""Text that is not parsed: it is not Python, or it would take the parser too much.
+"""Text that is not parsed: it is not Python, or too demanding for the parser.
 
 LibCST recurses for every bracket and for every link of a chain such as ``a + b + c``, ``a.b.c``,
 ``f()()`` or ``a if b else c if d else e``. A text that is deep enough overflows the native stack,
@@ -93,7 +93,7 @@ def expect_parsable(text: str) -> None:
 
 @dataclass(slots=True)
 class _Nesting:
-    """How deep the tree of a statement can be at one of its tokens.
+    """The possible depth of a statement's tree at one of its tokens.
 
     Attributes:
         chains: how many links the chain in each open bracket has, the outermost first.

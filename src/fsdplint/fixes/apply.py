@@ -23,10 +23,10 @@ def fixed(
     unsafe: bool,
     curing: Callable[[Outcome], Sequence[Finding]] = _as_found,
 ) -> Changes:
-    """What fixing the findings of ``outcome`` comes to.
+    """Return the changes that fix the findings of ``outcome``.
 
     Args:
-        recheck: the outcome with other files in the place of those on disk, by path.
+        recheck: returns the outcome with other files instead of those on disk, by path.
         unsafe: whether unsafe fixes are applied too.
         curing: an outcome's findings with the fixes to apply, if these are not their own.
     """
@@ -42,7 +42,7 @@ def fixed(
 
 
 def _left(outcome: Outcome, result: Fixed) -> Outcome:
-    """``outcome`` in which a fix that was taken back is not offered again."""
+    """Return ``outcome`` in which a fix that was rolled back is not offered again."""
     findings = tuple(
         replace(
             finding, fix=None, fix_declined=f"the fix was rolled back: {result.refused[finding]}"
@@ -55,7 +55,7 @@ def _left(outcome: Outcome, result: Fixed) -> Outcome:
 
 
 class _Run:
-    """Rechecks texts, each outcome once."""
+    """Recheck texts, each outcome once."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class _Run:
         return self.curing(outcome)
 
     def stopped(self, outcome: Outcome) -> set[EarlyStop]:
-        """Where the analysis stopped early that did not before."""
+        """Return the early stops that did not occur before."""
         return set(outcome.partly) - set(self.first.partly)
 
     def outcome(self, texts: Mapping[str, str]) -> Outcome:

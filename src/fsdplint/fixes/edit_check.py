@@ -27,11 +27,11 @@ _BLOCKS = (
 
 
 def intact(old: str, new: str, edits: Sequence[Edit]) -> bool:
-    """Whether all that ``edits`` do not touch means in ``new`` what it means in ``old``.
+    """Return whether the code that ``edits`` do not touch keeps its meaning in ``new``.
 
-    An edit may be right by itself and turn what stands beside it into something else: a string, an
-    argument, a statement of another branch or of none, a name of another scope. A node that has the
-    same text and the same kind is the same, and a statement that stands in the same blocks.
+    An edit may be right by itself but turn the code beside it into something else: a string, an
+    argument, a statement of another branch or of none, a name of another scope. A node is the same
+    if its text and kind are, and a statement if it is in the same blocks.
 
     Raises:
         InvalidSyntax: one of the texts is not Python.
@@ -50,7 +50,7 @@ def intact(old: str, new: str, edits: Sequence[Edit]) -> bool:
 
 
 def _untouched(syntax: Syntax, node: cst.CSTNode, moved: Moved) -> Iterator[Place]:
-    """The largest nodes without an edit in or at them, where the new text must have them."""
+    """Yield the largest nodes without an edit in or at them, where the new text must have them."""
     start, end = syntax.spans.get(node, (0, 0))
     if start < end and not isinstance(node, _BLOCKS):
         place = moved.place((type(node), start, end))
@@ -62,7 +62,7 @@ def _untouched(syntax: Syntax, node: cst.CSTNode, moved: Moved) -> Iterator[Plac
 
 
 def _at_home(before: Syntax, after: Syntax, moved: Moved) -> bool:
-    """Whether each statement that is not touched, nor indented, stands in the blocks it stood in.
+    """Return whether each statement that is neither touched nor indented keeps its blocks.
 
     Only the place of a block whose head is touched may another one take.
     """
@@ -101,7 +101,7 @@ _PARTS = (
 
 
 def homes(syntax: Syntax) -> dict[Place, tuple[Place, ...]]:
-    """By each simple statement the heads of the blocks it stands in, the outermost first."""
+    """Return for each simple statement the heads of its blocks, the outermost first."""
     return dict(_homes(syntax, syntax.tree, ()))
 
 
@@ -123,7 +123,7 @@ def _homes(
 
 
 def docstrings(syntax: Syntax) -> int:
-    """How many modules, classes and functions have one."""
+    """Return how many modules, classes and functions have a docstring."""
     return sum(each.get_docstring(clean=False) is not None for each in _holders(syntax.tree))
 
 
@@ -136,7 +136,7 @@ def _holders(node: cst.CSTNode) -> Iterator[cst.Module | cst.FunctionDef | cst.C
 
 
 def dead(syntax: Syntax) -> int:
-    """How many statements stand below one that ends their block."""
+    """Return how many statements follow one that ends their block."""
     return sum(map(_dead, _bodies(syntax.tree)))
 
 
@@ -176,7 +176,7 @@ class Moved:
     edits: Sequence[Edit]
 
     def place(self, place: Place) -> Place | None:
-        """The new place, None if an edit is in or at it."""
+        """Return the new place, None if an edit is in or at it."""
         kind, start, end = place
         if any(e.span.start <= end and start <= e.span.end for e in self.edits):
             return None
@@ -184,7 +184,7 @@ class Moved:
         return kind, start + shift, end + shift
 
     def head(self, head: Place) -> Place | None:
-        """The new place of a block's head, None if an edit is in it; at its ends one may be."""
+        """Return the new place of a block's head, None if an edit is inside it."""
         kind, start, end = head
         if any(e.span.start < end and start < e.span.end for e in self.edits):
             return None
@@ -192,7 +192,7 @@ class Moved:
         return kind, start + shift, end + shift
 
     def indented(self, place: Place) -> bool:
-        """Whether the line that a statement is on is indented by something else."""
+        """Return whether the indentation of a statement's line changes."""
         _, start, _ = place
         return _indentation(self.old, start) != _indentation(self.new, start + self._shift(start))
 
@@ -206,13 +206,13 @@ def _indentation(text: str, offset: int) -> str:
     return above[: len(above) - len(above.lstrip())]
 
 
-# Names that an edit takes from the scope they meant
+# Names that an edit resolves to another scope
 
 
 def captures(old: str, new: str) -> bool:
-    """Whether a name that a scope of ``old`` had from outside is its own, or another's, in ``new``.
+    """Return whether an outside name of a scope in ``old`` resolves elsewhere in ``new``.
 
-    What this Python does not take for its own, as a newer one's syntax, is not looked at.
+    Text that this Python cannot compile, such as newer syntax, is not examined.
     """
     olds, news = _scopes(old), _scopes(new)
     if olds is None or news is None:
@@ -249,7 +249,7 @@ def _from_outside(symbol: symtable.Symbol) -> bool:
 
 
 def _scopes(text: str) -> dict[tuple[str, ...], symtable.SymbolTable] | None:
-    """The scopes that have a name, by that and those around, if it is the only one of it."""
+    """Return the named scopes by their qualified names, without those that are not unique."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -25,7 +25,7 @@ _Judged = tuple[Mapping[str, str], Sequence[Finding]]
 
 
 class RefusedError(Exception):
-    """Texts that no fix may come to; the message says why in a few words."""
+    """A result that no fix may have; the message says why in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """What became of a set of files.
+    """The result of fixing a set of files.
 
     Attributes:
         texts: the new text of each file that has changed.
@@ -105,7 +105,7 @@ class _Run:
     discarded: dict[_Identity, Discarded] = field(default_factory=dict)
 
     def step(self, allowed: Sequence[Safety]) -> bool:
-        """One pass; False if nothing could be applied."""
+        """Run one pass; return False if nothing could be applied."""
         chosen = self.selected(allowed)
         while chosen:
             fault = self._apply(chosen, allowed)
@@ -161,10 +161,10 @@ class _Run:
 
 
 def _edited(texts: dict[str, str], fixing: Sequence[Finding]) -> dict[str, str]:
-    """The texts with the fixes of ``fixing``.
+    """Return the texts with the fixes of ``fixing``.
 
     Raises:
-        RefusedError: that cannot be, is not Python, or changes other code.
+        RefusedError: the fixes conflict, or the result is not Python or changes other code.
     """
     edits: dict[str, list[Edit]] = {}
     for finding in fixing:
@@ -193,7 +193,7 @@ def _check(old: str, new: str, edits: Sequence[Edit]) -> None:
 
 
 def _identity(finding: Finding, texts: Mapping[str, str]) -> _Identity:
-    """What stays the same about a finding while other places of its file change."""
+    """Return what identifies a finding while other places of its file change."""
     span, text = finding.span, texts.get(finding.span.path, "")
     above, below = text[: span.start], text[span.start :]
     line = NEWLINE.split(above)[-1] + NEWLINE.split(below, maxsplit=1)[0]
@@ -203,7 +203,7 @@ def _identity(finding: Finding, texts: Mapping[str, str]) -> _Identity:
 def _fault(
     before: Sequence[Finding], fixed: Sequence[Finding], after: Sequence[Finding]
 ) -> str | None:
-    """Compares by rule and file, since places and messages change as statements move."""
+    """Compare by rule and file, since places and messages change as statements move."""
     for finding in _surplus(before, fixed, after):
         rule, path = _place(finding)
         own = any(_place(each) == (rule, path) for each in fixed)
@@ -214,7 +214,7 @@ def _fault(
 
 
 def _exchanged(before: _Judged, fixed: Sequence[Finding], after: _Judged) -> str | None:
-    """What is found, after fixes, on a line that was there before and had no such finding.
+    """Return the finding that fixes cause on a line that was there before without it.
 
     Another finding of the same rule that is gone would hide it where they are only counted.
     """
@@ -230,7 +230,7 @@ def _exchanged(before: _Judged, fixed: Sequence[Finding], after: _Judged) -> str
 
 
 def _on_line(finding: Finding, texts: Mapping[str, str]) -> _Identity:
-    """The identity of a finding that a fix may indent."""
+    """Return the identity of a finding that a fix may indent."""
     rule, path, line = _identity(finding, texts)
     return rule, path, line.strip()
 
@@ -238,7 +238,7 @@ def _on_line(finding: Finding, texts: Mapping[str, str]) -> _Identity:
 def _surplus(
     before: Sequence[Finding], fixed: Sequence[Finding], after: Sequence[Finding]
 ) -> list[Finding]:
-    """The findings of each rule and file that has more of them than are expected."""
+    """Return the findings of each rule and file that has more of them than expected."""
     expected = _count(before)
     expected.subtract(_count([each for each in fixed if _place(each) in expected]))
     excess = _count(after)
@@ -256,7 +256,7 @@ def _count(findings: Sequence[Finding]) -> Counter[tuple[str, str]]:
 
 
 def _compiles(text: str) -> bool:
-    """Whether this Python takes the text: a newer one's syntax, or a notebook's, may not be."""
+    """Return whether this Python compiles the text, which may be newer or a notebook's."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -31,29 +31,29 @@ class TorchRange:
         """Read version specifiers of PEP 440 such as ">=2.6,<2.14".
 
         Raises:
-            ValueError: a clause is not understood, or no release satisfies all of them.
+            ValueError: a clause is invalid, or no release satisfies all of them.
         """
         lower, upper = EARLIEST, UNBOUNDED
         for clause in text.split(","):
             low, high = _bounds(clause.strip())
             lower, upper = max(lower, low), min(upper, high)
         if lower >= upper:
-            raise ValueError(f"{text!r} admits no release")
+            raise ValueError(f"{text!r} matches no release")
         return cls(lower, upper)
 
     def overlaps(self, lower: Release = EARLIEST, upper: Release = UNBOUNDED) -> bool:
-        """Whether a release of this range is at least ``lower`` and before ``upper``."""
+        """Return whether a release of this range is at least ``lower`` and before ``upper``."""
         return max(self.lower, lower) < min(self.upper, upper)
 
     def is_from(self, release: Release) -> bool:
-        """Whether the code is meant for no release before ``release``.
+        """Return whether the code runs on no release before ``release``.
 
         Where every release is, only today's counts.
         """
         return release <= (TODAY if self == EVERY_RELEASE else self.lower)
 
     def concerns(self, lower: Release = EARLIEST, upper: Release = UNBOUNDED) -> bool:
-        """Whether what breaks the releases from ``lower`` to before ``upper`` breaks the code.
+        """Return whether what breaks releases from ``lower`` to before ``upper`` breaks the code.
 
         It does if one of them is in this range; where every release is, only today's counts.
         """
@@ -83,7 +83,7 @@ class TorchRange:
 def _bounds(clause: str) -> tuple[Release, Release]:
     match = _CLAUSE.fullmatch(clause)
     if match is None or (match[5] and (match[1] != "==" or match[4])):
-        raise ValueError(f'{clause!r} is no version specifier such as ">=2.6"')
+        raise ValueError(f'{clause!r} is not a version specifier such as ">=2.6"')
     release = (int(match[2]), int(match[3] or 0), int(match[4] or 0))
     return _INTERVALS[match[1]](release, match)
 
@@ -104,7 +104,7 @@ def _equal(release: Release, match: re.Match[str]) -> tuple[Release, Release]:
 
 def _compatible(release: Release, match: re.Match[str]) -> tuple[Release, Release]:
     if match[3] is None:
-        raise ValueError(f"{match[0]!r} needs a minor version")
+        raise ValueError(f"{match[0]!r} requires a minor version")
     return release, _series_end(release, 2 if match[4] else 1)
 
 

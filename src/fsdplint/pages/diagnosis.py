@@ -1,4 +1,4 @@
-"""Which rules an error belongs to: a traceback, a log or a report of a hang, as it was pasted."""
+"""Find the rules and causes of an error: a pasted traceback, log or report of a hang."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Cause:
     length: int
 
     def leads(self, matches: Sequence[Match]) -> bool:
-        """Whether it is likelier than the rules that the log belongs to."""
+        """Return whether it is likelier than the rules that the log belongs to."""
         return not matches or bool(self.error.near) or self.length >= matches[0].length
 
 

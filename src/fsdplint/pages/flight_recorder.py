@@ -1,4 +1,4 @@
-"""Where the ranks of a job that hangs diverge: its flight recorder dumps, compared.
+"""Find where the ranks of a hanging job diverge, by comparing its flight recorder dumps.
 
 A rank's dump is a pickle that `torch._C._distributed_c10d._dump_fr_trace` makes, and that NCCL's
 watchdog writes to a file whose name ends with the rank. Source: torch 2.13 and 2.14, version 2.10
@@ -30,7 +30,7 @@ _OF_ONE_SIZE = frozenset(
 
 
 class NoDumpError(Exception):
-    """The file, or none in the folder, is a dump; the message says what it is."""
+    """The file is not a dump, or the folder has none; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What one rank has recorded.
+    """The recording of one rank.
 
     Attributes:
         members: the ranks of each process group, by its name.
@@ -117,7 +117,7 @@ def read_dumps(given: Path) -> list[Dump]:
 
 
 def is_dump(data: bytes) -> bool:
-    """Whether a file begins as a pickle of a recent protocol does."""
+    """Return whether a file begins like a pickle of a recent protocol."""
     return data[:1] == b"\x80" and data[1:2] <= b"\x05"
 
 
@@ -156,7 +156,7 @@ def _divergence(group: str, dumps: Sequence[Dump]) -> Divergence | None:
 def _behind(
     dumps: Sequence[Dump], group: str, last: Mapping[int, int]
 ) -> tuple[tuple[tuple[int, ...], Issued | None], ...]:
-    """The ranks that stopped at the same collective, together."""
+    """Return the ranks that stopped at the same collective, together."""
     together: dict[int, list[Dump]] = {}
     for dump in dumps:
         together.setdefault(last[dump.rank], []).append(dump)
@@ -186,7 +186,7 @@ _NO_PICKLE = (
 
 
 class _Plain(pickle.Unpickler):
-    """Reads what has no class and no function: numbers, texts, lists, tuples and dictionaries."""
+    """Read only numbers, texts, lists, tuples and dictionaries: no class and no function."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name}")
@@ -226,7 +226,7 @@ def _issued(entry: Mapping[str, Any]) -> Issued:
 
 
 def _frames(frames: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, str]]:
-    """The Python frames of a call, the innermost first."""
+    """Yield the Python frames of a call, the innermost first."""
     for frame in frames:
         yield _text(frame["filename"]), int(frame["line"]), _text(frame["name"])
 

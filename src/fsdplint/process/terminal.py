@@ -23,9 +23,9 @@ _WITH_LINKS = {
     "TERM": ("alacritty", "xterm-ghostty", "xterm-kitty"),
 }
 _TERMINALS = ("DOMTERM", "KONSOLE_VERSION", "VTE_VERSION", "WT_SESSION")
-"""Terminals that show hyperlinks: by variables with their names, and by variables of their own."""
+"""Terminals that show hyperlinks: by values of common variables, and by unique variables."""
 COMMAND = re.compile(r"#(?=#\w*\[)")
-"""Where runners of continuous integration see a command, wherever it is in a line."""
+"""Matches what CI runners take for a command, anywhere in a line."""
 
 
 def wants_colour(stream: TextIO | None) -> bool:

@@ -1,4 +1,4 @@
-"""What an error belongs to, for people and, as JSON, for other programs.
+"""The rules and causes of an error, for people and, as JSON, for other programs.
 
 The JSON document is an object: ``version`` (1), ``rules`` (a list of ``rule``, ``code``,
 ``summary``, ``message``: what the error has of the rule's page, ``finds`` and ``harm``: the page in
@@ -6,7 +6,7 @@ short, the rule that more speaks for leading), ``causes`` (``message``, ``cause`
 errors that no rule can see in the code), ``findings`` of these rules in the given files, as
 `check` has them, ``failures`` (``path`` and ``reason`` of what could not be checked) and ``lines``:
 a list of ``path`` and ``line`` of the given files that the error names. For flight recorder dumps
-there is ``divergences``: for each process group whose ranks do not call the same, ``group``,
+there is ``divergences``: for each process group whose ranks call different collectives, ``group``,
 ``collective`` (its number), ``calls`` (``ranks``, ``name``, ``number``, ``sizes``, ``path``,
 ``line`` and ``function``), ``behind`` (``ranks`` and their ``last`` call, or null) and ``unknown``
 (ranks without a dump).

@@ -1,4 +1,4 @@
-"""What fixing changes, as a patch."""
+"""The changes of fixes, as a patch."""
 
 from __future__ import annotations
 

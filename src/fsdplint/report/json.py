@@ -5,10 +5,10 @@ when one comes), ``findings``, ``failures`` (``path`` and ``reason`` of what cou
 ``known`` (how many findings are left out, since they are in the baseline), ``partly`` (where the
 analysis stopped early, so that findings may be missing: ``path``, ``name`` of a function, or
 ``<module>``, and ``reason``), ``files`` (what became of each file, by path: ``path``, ``state`` and
-``reason``, which is null for a checked one) and ``checked`` (how many of these were looked at).
+``reason``, which is null for a checked one) and ``checked`` (how many of these were checked).
 
-The state of a file is ``checked``, ``irrelevant`` (it takes no part in sharding, so that no rule
-can find anything in it), ``skipped`` (it was not looked at on purpose) or ``failed``.
+The state of a file is ``checked``, ``irrelevant`` (not part of a program that shards, so no rule
+can find anything in it), ``skipped`` (it was not checked on purpose) or ``failed``.
 
 A finding has ``rule``, ``code``, ``severity`` (error, warning or note), ``url`` of
 the rule's page, ``message``, ``label``,

@@ -1,4 +1,4 @@
-"""Where something is, as people read it: a path, a notebook's cell, a line and a column."""
+"""Places for people: a path, a notebook's cell, a line and a column."""
 
 from __future__ import annotations
 

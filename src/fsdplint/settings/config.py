@@ -37,7 +37,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to run.
+    """The settings of a run.
 
     Attributes:
         select: names of the rules to run; all but the preview rules by default.
@@ -83,8 +83,8 @@ class Group:
 def find_config(start: Path) -> Path | None:
     """Return the nearest settings file in ``start`` or above it, within its git repository.
 
-    What is above a repository is no part of it: anybody may have put settings into a shared folder.
-    A pyproject.toml without a `[tool.fsdplint]` table says nothing about us and is passed over.
+    Folders above a repository are ignored: anybody may have put settings into a shared folder. A
+    pyproject.toml without a `[tool.fsdplint]` table is ignored, too.
 
     Raises:
         ConfigError: a pyproject.toml on the way cannot be read.
@@ -153,7 +153,7 @@ def settings_for(
 
 
 def _with_pins(settings: Settings, directory: Path) -> Settings:
-    """Take the releases of PyTorch from the project's requirements if the settings say none."""
+    """Take the PyTorch releases from the project's requirements if the settings name none."""
     pinned = pinned_torch(directory) if settings.target_torch == EVERY_RELEASE else None
     return settings if pinned is None else replace(settings, target_torch=pinned)
 
@@ -166,7 +166,7 @@ def groups_for(
 ) -> tuple[Group, ...]:
     """Return ``paths`` grouped by their settings: from ``config``, or found above each path.
 
-    So what is found in a file does not depend on which others are given with it.
+    The findings in a file then do not depend on the other given files.
 
     Raises:
         ConfigError: as `settings_for`.
@@ -249,7 +249,7 @@ def _one_line(error: Exception) -> str:
 
 
 class _Reader:
-    """Turns a table into settings; errors name the file and the key."""
+    """Turn a table into settings; errors name the file and the key."""
 
     def __init__(self, file: Path, table: Mapping[str, object]) -> None:
         self.file = file

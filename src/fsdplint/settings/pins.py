@@ -71,7 +71,7 @@ def _clauses(text: str) -> Iterator[str]:
     """Yield the clauses of a requirement as PEP 440 has them; Poetry's and conda's are others.
 
     Raises:
-        ValueError: a clause is not understood, such as one of a nightly build.
+        ValueError: a clause is unsupported, such as one of a nightly build.
     """
     for clause in map(str.strip, text.split(",")):
         if clause.startswith("!="):

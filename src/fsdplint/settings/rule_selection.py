@@ -1,4 +1,4 @@
-"""Which rules a selector selects: a name, a code, the prefix of a code, or ALL."""
+"""Resolve selectors to rules: a name, a code, a code prefix, or ALL."""
 
 from __future__ import annotations
 

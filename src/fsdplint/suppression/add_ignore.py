@@ -1,4 +1,4 @@
-"""Comments for what is found, as fixes: code is adopted with its faults, and a reason for them."""
+"""Suppression comments for all findings, as fixes that give a reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsdplint.finding import Edit, Finding, Fix, Safety, Span
 from fsdplint.outcome import Outcome
 from fsdplint.suppression.comments import NEVER_SUPPRESSED, UNUSED, directive, has_directive
 
-# A comment that silences a comment helps nobody; these have fixes of their own.
+# A comment that suppresses a comment is useless; these rules have separate fixes.
 _LEFT = NEVER_SUPPRESSED | {UNUSED}
 
 

@@ -1,4 +1,4 @@
-"""Findings that a project has already, in a file, so that only new ones are reported.
+"""A file with the existing findings of a project, so that only new ones are reported.
 
 The file is JSON: ``version`` (1) and ``findings``, sorted, one on a line, each with its ``path``
 relative to the file's directory, its ``rule``, its ``code`` and, of equal ones, its
@@ -50,7 +50,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a run looks for: the rules of ``settings``, at and below ``paths``."""
+    """The scope of a run: the rules of ``settings``, at and below ``paths``."""
 
     paths: Sequence[str]
     settings: Settings
@@ -113,8 +113,8 @@ def without(outcome: Outcome, baseline: Baseline) -> Outcome:
 def gone(outcome: Outcome, baseline: Baseline, scope: Scope) -> tuple[Identity, ...]:
     """Return what the baseline contains and ``outcome``, which is complete, no longer has.
 
-    What the run could not see, since it is elsewhere or in a file that was not understood, is
-    not gone; nor is anything if a part of the run failed.
+    Findings outside the run or in files that do not parse are not gone. Nothing is gone if a part
+    of the run failed.
     """
     if outcome.failures:
         return ()

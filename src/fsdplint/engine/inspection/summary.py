@@ -399,7 +399,7 @@ def _when(trace: Trace, capture: Parameters) -> str:
 
 def _steps(program: Program, trace: Trace) -> tuple[Step, ...]:
     roots = set(_roots(trace))
-    events = sorted(_own(trace), key=lambda event: event.time)  # one may be understood later
+    events = sorted(_own(trace), key=lambda event: event.time)  # one may be recognized later
     return outline(program, (event for event in events if _is_shown(event, roots)))
 
 

@@ -16,7 +16,7 @@ from fsdplint.knowledge.packages import is_known_package
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """An import that leads to no file and to no library the engine knows; its first place."""
+    """An import that resolves to no file and no library that the engine knows; its first place."""
 
     module: str
     span: Span
@@ -33,7 +33,7 @@ class UnknownCall:
 
 @dataclass(frozen=True, slots=True)
 class Unfollowed:
-    """An entry that was not followed to its end, and why: a limit, or no need to."""
+    """An entry whose analysis stopped early or was skipped, with the reason."""
 
     entry: str
     reason: str

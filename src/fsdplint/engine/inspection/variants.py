@@ -1,4 +1,4 @@
-"""How the paths of an entry differ from its first one."""
+"""The differences between the paths of an entry and its first one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run did not check, or not completely, as SARIF's notifications."""
+"""Files that a run did not check, or not completely, as SARIF notifications."""
 
 from __future__ import annotations
 
