@@ -1,9 +1,9 @@
-"""How scripts start their ranks: verify's ranks exist already, so each one runs its part.
+"""How scripts start their ranks: verify's ranks already exist, so each one runs its part.
 
 `torch.multiprocessing.spawn(fn, args, nprocs)` becomes ``fn(local_rank, *args)`` in every rank,
 torchrun's launcher, called as a function, becomes a call of what it launches, and the launcher's
 addresses replace those that such scripts set, so that two verifications never meet. A script that
-starts a launcher as a program of its own is not run: what that launches can be verified by itself.
+starts a launcher as a program is refused: what that launches can be verified directly.
 """
 
 from __future__ import annotations
