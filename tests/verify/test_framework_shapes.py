@@ -312,8 +312,8 @@ for process in processes:
 """
     assert verifier(script).failure == (
         "nothing to verify: no module became an FSDP unit on any rank; verify cannot observe the "
-        "processes that the script starts at train.py:9 for `worker`: verify a script that calls "
-        "`worker` on each rank"
+        "processes that the script starts at train.py:9 for `worker`; run it on a script that "
+        "calls `worker` on each rank"
     )
 
 

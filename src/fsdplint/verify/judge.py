@@ -266,7 +266,7 @@ def _elsewhere(run: Run) -> str:
         return ""
     return (
         f"; verify cannot observe the processes that the script starts at {started.place} for "
-        f"`{started.function}`: verify a script that calls `{started.function}` on each rank"
+        f"`{started.function}`; run it on a script that calls `{started.function}` on each rank"
     )
 
 
