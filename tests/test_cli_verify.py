@@ -90,7 +90,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Request]]:
 def announced(ran: Ran) -> str:
     first, rest = ran.err.split("\n", 1)
     assert first == (
-        f"fsdplint: running train.py on 2 ranks in a scratch copy of {Path.cwd()}; "
+        f"fsdplint: running train.py on 2 ranks, in a scratch copy of {Path.cwd()}; "
         "files it writes elsewhere stay"
     )
     return rest

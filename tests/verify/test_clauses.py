@@ -354,7 +354,7 @@ def test_ties() -> None:
     assert said(ties, run_of([tied(True)])) == ("confirmed", "`embed.weight` = `head.weight`")
     assert said(ties, run_of([tied(True), tied(False, 1)])) == (
         "violated",
-        "`embed.weight` and `head.weight` are no longer tied after 1 step: they train apart",
+        "`embed.weight` and `head.weight` are no longer tied at step 2: they train apart",
     )
     assert said(ties, run_of([snapshot()])) == ("not exercised", "no tied parameters")
 

@@ -252,7 +252,7 @@ fully_shard(model){TRAIN}
 """
     shown = text(run(verifier, body))
     assert "sharding of Sequential: 3 FSDP2 units, 6 parameters, 160 elements\n" in shown
-    assert "    1, 2           LayerNorm, Linear            44   88  50.0%\n" in shown
+    assert "    1, 2           LayerNorm, Linear        44     88  50.0%\n" in shown
 
 
 def test_no_table_is_drawn_of_what_a_crash_left_gathered(verifier: Verifier) -> None:
@@ -312,8 +312,8 @@ for process in processes:
 """
     assert verifier(script).failure == (
         "nothing to verify: no module became an FSDP unit on any rank; verify cannot observe the "
-        "processes that the script starts at train.py:9 for `worker`: verify a script that calls "
-        "`worker` on each rank"
+        "processes that the script starts at train.py:9 for `worker`; run it on a script that "
+        "calls `worker` on each rank"
     )
 
 

@@ -54,7 +54,11 @@ def test_a_guarded_collective_is_told_with_stacks(verifier: Verifier, tmp_path: 
     verdict = collectives.judge(run)
     assert run.stall is not None
     assert run.stall.certain
-    assert verdict.status.value == "violated"
+    assert (verdict.status.value, verdict.figures) == (
+        "violated",
+        "ranks diverge at collective 2 of all ranks: all_reduce [4] on rank 0, barrier on rank 1; "
+        "the run hangs",
+    )
     assert verdict.details == (
         "rank 0: all_reduce [4] at train.py:12 in report",
         "rank 1: barrier at train.py:15 in <module>",

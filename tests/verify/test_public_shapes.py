@@ -104,7 +104,7 @@ for _ in range(10):
 """
     assert said(run(verifier, tmp_path, body), "accumulation") == (
         Status.NOT_EXERCISED,
-        "one backward a step",
+        "one backward pass per step",
     )
 
 
@@ -146,8 +146,7 @@ class Tied(nn.Module):
             "model = FSDP(Tied().cuda(), device_id=rank, auto_wrap_policy=policy)",
             (
                 Status.VIOLATED,
-                "`embed.weight` and `head.weight` were one parameter and are not any more (seen at "
-                "step 0)",
+                "`embed.weight` and `head.weight` are no longer tied at step 1: they train apart",
             ),
         ),
         (

@@ -59,7 +59,7 @@ def test_a_sound_run_is_confirmed(warm: Warm, variant: str, ranks: int, toleranc
     ("variant", "kind", "detail", "line"),
     [
         ("factor", "gradient", "2 times the unsharded one", "stepper.step("),
-        ("unsynced", "gradient", "there is none", "stepper.step("),
+        ("unsynced", "gradient", "zero in the sharded run", "stepper.step("),
         ("no-root", "gradient", "gradient: at most", "stepper.step("),
         ("by-shard", "parameter", "parameter: at most", "stepper.step("),
         ("early", "parameter", "parameter: at most 1 ", "stepper.step("),
@@ -131,7 +131,7 @@ def test_a_difference_within_tolerance_is_confirmed_with_its_size() -> None:
         "2 steps, 4 parameters: largest difference 3.1e-8 (gradient of a.weight), tolerance 1e-5"
     )
     assert found.details[-1] == (
-        "trained on its own, the unsharded model ends 4e-8 away: accumulated rounding"
+        "trained on its own, the unsharded model drifts by 4e-8 (accumulated rounding)"
     )
 
 

@@ -61,7 +61,7 @@ def test_a_save_at_the_end_is_compared_without_another_step(warm: Warm) -> None:
     found = verdict(warm, "last")
     assert found.figures == (
         "saved after 6 steps on 2 ranks; resumed on 2 ranks: 6 parameters, 3 buffers, 18 optimizer "
-        "states as they were"
+        "states restored"
     )
 
 
@@ -155,7 +155,7 @@ def test_a_run_that_resumes_from_nothing_known_fails(warm: Warm, variant: str, g
         2,
         "the resumed run could not be judged: saved after 2 steps on 2 ranks; resumed on 2 ranks: "
         "nothing was restored; if the script needs arguments to resume, pass them with "
-        "script needs",
+        "`--resume-args`",
     )
 
 

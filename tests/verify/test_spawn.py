@@ -86,7 +86,7 @@ def test_a_launcher_of_its_own_is_told(verifier: Verifier, start: str) -> None:
     found = verifier(f"import os, subprocess, sys\n{start}\n")
     assert found.exit_code == 2
     assert "the script launches its ranks with `" in found.failure
-    assert found.failure.endswith(": verify train.py directly, with its arguments after --")
+    assert found.failure.endswith(": run verify on train.py directly, with its arguments after --")
     assert "spawn.py" not in found.ranks[0].error
 
 

@@ -1,7 +1,7 @@
 """A rank's log of collectives, written through to the disk before each one starts.
 
 gloo ends the whole process on a size mismatch, so nothing kept in Python alone would survive. A
-line is a few numbers; texts stand once, in lines of their own, and are referred to by position.
+line is a few numbers; each text has its own line once, and lines refer to it by position.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class State(enum.Enum):
 
 
 BLOCKING = frozenset({State.ISSUED, State.WAITING, State.RAISED})
-"""States in which the rank's thread cannot go on, or could not, without the other ranks."""
+"""States in which the rank's thread waits, or waited, for the other ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Collective:
 
     @property
     def done(self) -> bool:
-        """Whether its result is there."""
+        """True if its result is there."""
         return self.state is State.DONE
 
 

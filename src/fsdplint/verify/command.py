@@ -278,8 +278,8 @@ def ensure_torch() -> None:
 
 def _announcement(request: Request, directory: Path) -> str:
     ranks = f"{request.ranks} rank{'s'[: request.ranks != 1]}"
-    again = f", resuming on {', '.join(map(str, request.resume))}" if request.resume else ""
+    again = f", then resuming on {', '.join(map(str, request.resume))}" if request.resume else ""
     return printable(
-        f"fsdplint: running {request.script} on {ranks}{again} in a scratch copy of "
+        f"fsdplint: running {request.script} on {ranks}{again}, in a scratch copy of "
         f"{directory}; files it writes elsewhere stay"
     )

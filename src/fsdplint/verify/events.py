@@ -1,4 +1,4 @@
-"""What a rank sees while the script runs: one event each, as `journal` writes them down.
+"""What a rank observes while the script runs: one event each, as `journal` records them.
 
 Sizes are in elements unless they say bytes; places are lines of the user's own code.
 """
@@ -9,12 +9,12 @@ import re
 from dataclasses import dataclass
 
 FAILED = ("crash", "exit", "unmappable")
-"""Ways in which a script ends other than well."""
+"""Ways in which a script fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Anything that a rank sees; `journal` finds its class by name in this module."""
+    """Anything that a rank observes; `journal` finds its class by name in this module."""
 
 
 _CELL = re.compile(r"(?P<file>.+\.ipynb):cell (?P<number>\d+)")
@@ -97,7 +97,7 @@ class GroupMade(Event):
 
 @dataclass(frozen=True, slots=True)
 class ErrorHandled(Event):
-    """The process group is destroyed in the handler of an exception, which nothing else shows."""
+    """An exception whose handler destroys the process group; nothing else shows it."""
 
     kind: str
     message: str
@@ -106,7 +106,7 @@ class ErrorHandled(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProcessStarted(Event):
-    """The script started a process that runs a function of its own; nothing is seen of it."""
+    """The script started a process that runs one of its functions; verify cannot observe it."""
 
     function: str
     place: Place | None
@@ -119,8 +119,8 @@ class Sharded(Event):
     Attributes:
         unit: counts the units of this rank.
         api: ``fsdp1`` or ``fsdp2``.
-        inside: the innermost module around this one that was a unit already, or None.
-        lost: elements of the parameters that units around this one had taken.
+        inside: the innermost module around this one that was already a unit, or None.
+        lost: elements of the parameters that units around this one already owned.
         total: elements of all parameters under the module.
     """
 
@@ -231,7 +231,7 @@ class InitialValue:
     """This rank's part of a parameter or buffer before the first step.
 
     Attributes:
-        unwritten: elements, of `elements`, that hold what was in memory when it got its storage.
+        unwritten: how many of the `elements` are uninitialized.
         digest: of a parameter's values; empty for a buffer.
     """
 
@@ -247,7 +247,7 @@ class Initial(Event):
     """What a model's parameters and buffers hold at its first step, or at the end without one.
 
     Attributes:
-        places: where storage without values was made.
+        places: where memory without values was allocated.
     """
 
     model: int
@@ -257,11 +257,11 @@ class Initial(Event):
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A parameter that an optimizer holds and its model does not any more.
+    """A parameter that an optimizer holds, but its model no longer does.
 
     Attributes:
         by: what replaced it: ``sharding``, ``resharding``, ``assignment``, or a module's method.
-        place: the line that did.
+        place: the line that replaced it.
     """
 
     name: str
@@ -271,10 +271,10 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerBuilt(Event):
-    """An optimizer at its first step, or at the end where it made none.
+    """An optimizer at its first step, or at the end if it took none.
 
     Attributes:
-        live: parameters it holds that are a sharded model's own now.
+        live: parameters it holds that are current in a sharded model.
         stale: parameters it holds that have been replaced since it was built.
     """
 
@@ -310,8 +310,8 @@ class FirstNan(Event):
 
     Attributes:
         name: in its model.
-        given: what it was called with has one too.
-        weights: a parameter of its own has one.
+        given: its input has one, too.
+        weights: one of the module's parameters has one.
         step: optimizer steps done.
     """
 
@@ -372,7 +372,7 @@ class Change:
         changed: this rank's part of the parameter is not what it was before the step.
         digest: of this rank's part after the step.
         held: the optimizer that steps holds it; `moving`: with a learning rate that is not zero.
-        due: at this rate and gradient, any optimizer moves it by more than its type resolves.
+        due: at this rate and gradient, any optimizer changes it visibly.
         coarse: of a type of two bytes, the elements of this rank's part that have a gradient which
             is not zero; `still`: those of them that are what they were.
     """
@@ -438,7 +438,7 @@ class Norm(Event):
 
     Attributes:
         call: e.g. ``torch.nn.utils.clip_grad_norm_``.
-        given: the script brought the norm; else the call computed it.
+        given: the script passed the norm to the call, else the call computed it.
         used: the norm as this rank has it, as text, so that nan survives: of a DTensor this
             rank's part.
         combine: how the parts of `across` make the whole (``sum``, ``max``, ``norm`` …); empty
@@ -562,7 +562,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Save(Event):
-    """Something was written, and the call came to its end.
+    """Something was written, and the call ended.
 
     Attributes:
         writer: e.g. ``torch.save``.
@@ -599,7 +599,7 @@ class Save(Event):
 
 @dataclass(frozen=True, slots=True)
 class AsyncSave(Event):
-    """What became of a checkpoint that ``async_save`` saves in the background.
+    """How a checkpoint ended that ``async_save`` saves in the background.
 
     Attributes:
         done: it is over.
@@ -619,7 +619,7 @@ class AsyncSave(Event):
 
 @dataclass(frozen=True, slots=True)
 class Fsdp1Call(Event):
-    """A function of FSDP1's was called on a model that only FSDP2 shards."""
+    """FSDP1's API was called on an FSDP2 model."""
 
     name: str
     cls: str
@@ -689,7 +689,7 @@ class NotCompared(Event):
 
 @dataclass(frozen=True, slots=True)
 class Kept(Event):
-    """The state was kept that the save after so many optimizer steps has to bring back."""
+    """The state at the save after ``step`` optimizer steps was recorded."""
 
     step: int
 
@@ -723,7 +723,7 @@ class Settings(Event):
 
 @dataclass(frozen=True, slots=True)
 class Resumed(Event):
-    """What a resumed run goes on from was compared with what was kept.
+    """The state of a resumed run was compared with the state at the save.
 
     Attributes:
         unread: optimizer states that are not compared.
@@ -754,7 +754,7 @@ class Restored(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProbeFailed(Event):
-    """An observer could not read something; what it would have shown is unknown."""
+    """An observer failed, so what it observes is unknown."""
 
     probe: str
     error: str
@@ -775,7 +775,7 @@ class Ended(Event):
     """The last event.
 
     Attributes:
-        how: ``steps`` (ended after N), ``script`` (by itself), ``crash``, ``exit`` or
+        how: ``steps`` (after N steps), ``script`` (at its end), ``crash``, ``exit`` or
             ``unmappable``.
         kind: the exception's class; `message` its text, `traceback` all of it.
         time: on a clock that all ranks of a node share.

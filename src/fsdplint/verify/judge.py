@@ -37,7 +37,7 @@ from fsdplint.verify.verdict import RankSummary, Traffic, Verdict, Verification
 _NOTICED = 0.25
 """Seconds within which a launcher notices that a process is gone."""
 _ENDS = (-signal.SIGTERM, -signal.SIGKILL)
-"""How torchrun ends the ranks that are left once one has failed."""
+"""How torchrun ends the remaining ranks once one has failed."""
 _TAIL = 12
 _MOST_OPTIONS = 6
 _ESSENTIAL = {
@@ -50,9 +50,9 @@ _ESSENTIAL = {
 
 
 def failures(run: Run) -> list[RankRun]:
-    """Return the ranks that failed by themselves: those that lost their connections come behind
-    those that have an error of their own, else the earlier one leads; ranks with the same error
-    stay in their own order."""
+    """Return the ranks that failed on their own, in the order of their failures: ranks with their
+    own error come before ranks that lost a connection, and ranks with the same error keep their
+    order."""
     failed = [rank for rank in run.ranks if _failed(run, rank)]
     earliest: dict[object, tuple[bool, float]] = {}
     for rank in failed:
@@ -67,7 +67,7 @@ def _error(rank: RankRun) -> object:
 
 
 def stopped(run: Run, rank: RankRun) -> bool:
-    """True if the launcher ended the rank since another one had failed."""
+    """True if the launcher ended the rank because another rank had failed."""
     if rank.death is None or rank.death.status not in _ENDS:
         return False
     others = (other.death for other in run.ranks if other is not rank)
@@ -104,7 +104,7 @@ def judge(request: Request, run: Run, extra: tuple[Verdict, ...] = ()) -> Verifi
     """Judge every clause, and sum up what each rank did.
 
     Args:
-        extra: verdicts that rest on more than this run.
+        extra: verdicts that depend on more than this run.
     """
     verdicts = judged(run) + extra
     if request.clauses:
@@ -233,7 +233,7 @@ def _failure(request: Request, run: Run, failed: list[RankRun]) -> str:
 
 
 def _too_slow(request: Request, run: Run, working: tuple[int, ...]) -> str:
-    """Describe how far ranks came that were getting on when time ran out."""
+    """Describe how far the ranks came that were still running at the timeout."""
     steps = min((len(rank.of(Step)) for rank in run.ranks), default=0)
     spent = [step.seconds for _, step in run.all(Step)]
     pace = f" of {sum(spent) / len(spent):.1f} s each" if spent else ""
@@ -266,12 +266,12 @@ def _elsewhere(run: Run) -> str:
         return ""
     return (
         f"; verify cannot observe the processes that the script starts at {started.place} for "
-        f"`{started.function}`: verify a script that calls `{started.function}` on each rank"
+        f"`{started.function}`; run it on a script that calls `{started.function}` on each rank"
     )
 
 
 def _unseen(run: Run) -> str:
-    """Describe why a run proves nothing though its ranks ended well."""
+    """Describe why a run proves nothing although its ranks ended well."""
     if not run.all(Sharded):
         return f"nothing to verify: no module became an FSDP unit on any rank{_elsewhere(run)}"
     failed = next((p for _, p in run.all(ProbeFailed) if p.probe in _ESSENTIAL), None)

@@ -1,8 +1,8 @@
 """Start ranks and end them: torch's own elastic launcher does the first.
 
-Whatever happens, `Launched.stop` leaves no process behind: the ranks and all they start are below
-one process that ends them, every rank leads a process group of its own and has written down its
-id, and a rank whose parent is gone ends itself.
+Whatever happens, `Launched.stop` leaves no process behind. The ranks and all they start are below
+one process that ends them, every rank leads its own process group and has recorded its id, and a
+rank without a parent ends itself.
 """
 
 from __future__ import annotations

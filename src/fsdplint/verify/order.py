@@ -1,7 +1,7 @@
-"""Compare what ranks issued, group by group: where they part, and who waits for whom.
+"""Compare what ranks issued, group by group: where they diverge, and who waits for whom.
 
-Sends and receives are left out: they need not agree. So are ranks of other nodes, whose logs are
-not here.
+Sends and receives are left out, since they need not agree, and so are ranks of other nodes, whose
+logs are elsewhere.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SAME_SIZE = frozenset(
         "reduce_scatter_tensor_coalesced",
     }
 )
-"""Operations that need as many bytes on every rank."""
+"""Operations that need the same number of bytes on every rank."""
 _SAME_SIZE_FOR_SOME = frozenset({"all_gather", "reduce_scatter"})
-"""Operations that gloo needs as many bytes for, and NCCL does not."""
+"""Operations that need the same number of bytes with gloo, but not with NCCL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ def unmatched(issued: Issued) -> Parting | None:
 
 
 def stuck(issued: Issued, over: Collection[int], queued: bool = False) -> dict[int, Collective]:
-    """Return the ranks that wait for good, each with the collective it waits in.
+    """Return the ranks that hang, each with the collective it waits in.
 
-    A rank waits for good if one of the ranks it waits for has ended, or itself waits for good.
+    A rank hangs if one of the ranks it waits for has ended or hangs.
 
     Args:
         over: ranks whose script has ended; they issue nothing more.
-        queued: count ranks as waiting that have queued a collective and gone on, as on CUDA.
+        queued: count ranks as waiting that have queued a collective and continued, as on CUDA.
     """
     groups = _groups(issued)
     waits = {rank: w for rank in issued if (w := _wait(rank, groups, queued)) and rank not in over}
@@ -92,13 +92,12 @@ def stuck(issued: Issued, over: Collection[int], queued: bool = False) -> dict[i
 
 
 def blocked(at: Parting) -> bool:
-    """True if one of the ranks has not come past it."""
+    """True if one of the ranks is blocked in it."""
     return any(collective.state in BLOCKING for collective in at.issued.values())
 
 
 def _groups(issued: Issued) -> dict[str, dict[int, list[Collective]]]:
-    """Return per group and rank what it issued there; a rank that has issued nothing there yet
-    is a member all the same."""
+    """Return per group and rank what it issued there, also for members that issued nothing yet."""
     found: dict[str, dict[int, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     for rank, collectives in issued.items():
         for collective in collectives:
@@ -137,7 +136,7 @@ def _agree(collectives: list[Collective]) -> bool:
 def _wait(
     rank: int, groups: dict[str, dict[int, list[Collective]]], queued: bool
 ) -> tuple[Collective, set[int]] | None:
-    """Return the first collective that a rank cannot come past yet, and whom it waits for."""
+    """Return the first collective that blocks a rank, and the ranks it waits for."""
     found = [
         (collective, {other for other, lane in lanes.items() if len(lane) <= collective.number})
         for lanes in groups.values()
@@ -148,6 +147,6 @@ def _wait(
 
 
 def _ahead(rank: int, lanes: dict[int, list[Collective]]) -> Iterator[Collective]:
-    """Yield what a rank has issued in a group and another has not."""
+    """Yield what a rank has issued in a group and another rank has not."""
     least = min(map(len, lanes.values()))
     yield from lanes.get(rank, [])[least:]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 REQUEST_FILE = "request.json"
 REQUEST_VARIABLE = "FSDPLINT_VERIFY"
-"""The environment variable that tells a rank where its request and its records lie."""
+"""The environment variable with the folder of a rank's request and records."""
 RELEASE = "release"
-"""The file by which the parent lets ended ranks go; until then they hold their connections, so
-that one rank's end does not look like another one's network error."""
+"""The file that releases ended ranks. Until it exists, they hold their connections, so that the end
+of one rank does not look like a network error to another."""
 SURROUNDINGS = "up"
 """Inside the records' folder, what stands for the folders around the working directory."""
 SCRATCH = f"{SURROUNDINGS}/up/cwd"
@@ -31,14 +31,14 @@ class Request:
         timeout: seconds after which ranks that still run are stopped.
         launcher: options handed through to ``torch.distributed.run``.
         reference: compare with a run of one process, in which nothing is sharded.
-        capture: the folder that gets what the comparison needs, in the sharded run of one.
-        replay: the folder to take it from, in the other run.
-        directory: the working directory, of which the ranks have a copy.
+        capture: the folder for the recording of the sharded run.
+        replay: the folder with that recording, in the unsharded run.
+        directory: the working directory that the ranks have a copy of.
         resume: start again from the first save, on each of these numbers of ranks.
-        resume_arguments: what the script is given then, behind its arguments.
+        resume_arguments: further arguments of the script in resumed runs.
         clauses: those to judge; all where none is named.
         shrink: build models that take a configuration with fewer layers and a smaller width.
-        keep: the folder that gets what a save has to bring back, in the run that saves.
+        keep: the folder for the state at a save, in the run that saves.
         resumed: the folder to compare with, in a run that resumes.
     """
 

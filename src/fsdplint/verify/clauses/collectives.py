@@ -118,11 +118,9 @@ def _parted(run: Run, at: Parting) -> Verdict:
     if at.absent:
         kinds["nothing"] = list(at.absent)
     figures = ", ".join(f"{what} on {ranks_in_words(ranks)}" for what, ranks in kinds.items())
-    return _broken(
-        run,
-        f"ranks diverge at collective {at.number + 1} of {_group(run, at.group)}: {figures}",
-        at.issued,
-    )
+    where = f"collective {at.number + 1} of {_group(run, at.group)}"
+    hang = "; the run hangs" if run.stall and run.stall.certain else ""
+    return _broken(run, f"ranks diverge at {where}: {figures}{hang}", at.issued)
 
 
 def _waiting(run: Run, waiting: Mapping[int, Collective]) -> Verdict:

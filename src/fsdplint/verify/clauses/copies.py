@@ -102,8 +102,8 @@ def ties(run: Run) -> Verdict:
     if split:
         snapshot, tie = split[0]
         return violated(
-            f"{' and '.join(f'`{name}`' for name in tie.names)} are no longer tied after "
-            f"{plural(snapshot.step, 'step')}: they train apart",
+            f"{' and '.join(f'`{name}`' for name in tie.names)} are no longer tied at step "
+            f"{snapshot.step + 1}: they train apart",
         )
     names = {tie.names for _, tie in seen}
     return confirmed("; ".join(" = ".join(f"`{n}`" for n in tied) for tied in sorted(names)))

@@ -81,8 +81,8 @@ def _judged(alone: Run) -> Verdict:
         f"tolerance: relative L2, {_WHY[worst.tolerance > _SHORT]}",
         "each step starts from the state of the sharded run, so rounding does not accumulate",
         *(
-            f"trained on its own, the unsharded model ends {_number(event.difference)} away: "
-            "accumulated rounding"
+            f"trained on its own, the unsharded model drifts by {_number(event.difference)} "
+            "(accumulated rounding)"
             for _, event in alone.all(Drifted)
         ),
     )

@@ -49,7 +49,7 @@ _INSIDE = "run the backward pass inside `no_sync`, too: FSDP1 decides during it 
 _MANY = 0.5
 """Share of the elements from which it is reported that they do not change."""
 _SHARDING = ("sharding", "resharding")
-"""What replaces parameters without a call of its own."""
+"""Causes that replace parameters without a call in the script."""
 
 
 @clause(
@@ -88,7 +88,7 @@ def forward(run: Run) -> Verdict:
 
 
 def _mixed(run: Run, ended: Ended) -> str:
-    """Describe what a crash shows; empty where the DTensor need not be a sharded parameter.
+    """Describe what a crash shows; empty if the DTensor may not be a sharded parameter.
 
     It may be one of tensor parallelism's, or a norm, which meets a plain tensor in arithmetic.
     """
@@ -316,9 +316,9 @@ def _without_gradients(run: Run) -> str:
 
 
 def _unmoved(run: Run) -> str:
-    """Describe how much of what is stepped in a type of two bytes stays as it is.
+    """Describe what share of the elements in a 16-bit dtype the steps leave unchanged.
 
-    It need not be wrong: some optimizers keep weights of their own in float32.
+    It need not be wrong: some optimizers keep their own float32 weights.
     """
     found = [
         change for rank in run.ranks for _, change in changes(rank) if change.held and change.moving
@@ -334,9 +334,9 @@ def _unmoved(run: Run) -> str:
 
 
 def _stepped_apart(run: Run) -> Verdict | None:
-    """Judge whether ranks that ran as many backward passes took as many steps, at their end.
+    """Judge whether ranks with the same number of backward passes took the same number of steps.
 
-    A `GradScaler` that sees this rank's shards alone skips steps by itself, say.
+    A `GradScaler` that sees only this rank's shards skips steps on this rank only, for example.
     """
     if not all(rank.ended and rank.ended.how == "script" for rank in run.ranks):
         return None

@@ -1,7 +1,7 @@
 """Run a notebook's cells one after the other as ``__main__``, as a kernel does.
 
-Each cell has a file name of its own, so that places and tracebacks lead to it. What is IPython's
-own syntax does nothing, except that scripts which cells write are written before the first cell.
+Each cell has its own file name, so that places and tracebacks lead to it. IPython's own syntax
+does nothing, except that scripts which cells write are written before the first cell.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def run(path: Path) -> None:
     """Run the notebook at `path`.
 
     Raises:
-        SourceError: it is no notebook.
+        SourceError: it is not a notebook.
     """
     source = load(path)
     assert source.notebook is not None

@@ -45,7 +45,7 @@ class OptimizerSeen:
 
 @dataclass(frozen=True)
 class Replacement:
-    """What put another parameter in the place of one.
+    """The replacement of a parameter.
 
     Attributes:
         owner: the module that it was registered under, as `key`.

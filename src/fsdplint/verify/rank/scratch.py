@@ -108,7 +108,7 @@ class Scratch:
             yield
 
     def install(self, recorder: Recorder) -> None:
-        """Watch all that Python itself opens, moves and deletes in this process, for good."""
+        """Watch all that Python itself opens, moves and deletes in this process from now on."""
         look = recorder.probe("scratch")(self.audit)
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -123,7 +123,7 @@ class Scratch:
 
 
 def _link_entries(target: str, path: str) -> None:
-    """Put a folder of links to what `target` holds in the place of a link to it."""
+    """Replace a link to `target` by a folder of links to its entries."""
     copy = f"{path}.{os.getpid()}"
     os.mkdir(copy)
     for entry in os.scandir(target):

@@ -108,7 +108,7 @@ def _change(config: Any, changes: dict[str, tuple[int, int]], name: str, number:
 
 
 def _number(config: Any, name: str) -> int:
-    """Return a whole number that a configuration has as a field of its own, or 0."""
+    """Return an integer that is a configuration's own field, or 0."""
     value = getattr(config, "__dict__", {}).get(name)
     return value if type(value) is int else 0
 

@@ -176,7 +176,7 @@ class Snapshots:
         )
 
     def _stale(self, parameter: nn.Parameter, live: Mapping[int, Held]) -> Stale | None:
-        """Describe what put another parameter in the place of one that an optimizer holds.
+        """Describe what replaced a parameter that an optimizer holds.
 
         Sharding did, or resharding. Where something else did, nothing is missing if what is there
         now is not trained, or another optimizer holds it.

@@ -1,9 +1,9 @@
-"""How scripts start their ranks: verify's ranks exist already, so each one runs its part.
+"""How scripts start their ranks: verify's ranks already exist, so each one runs its part.
 
 `torch.multiprocessing.spawn(fn, args, nprocs)` becomes ``fn(local_rank, *args)`` in every rank,
 torchrun's launcher, called as a function, becomes a call of what it launches, and the launcher's
 addresses replace those that such scripts set, so that two verifications never meet. A script that
-starts a launcher as a program of its own is not run: what that launches can be verified by itself.
+starts a launcher as a program is refused: what that launches can be verified directly.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def install(local_rank: int, local_world_size: int) -> None:
             if words and PurePath(words[0]).name in _RAY:
                 raise Unmappable(
                     "the script starts Ray, whose workers verify cannot observe: set "
-                    "`num_workers=0` to run Ray Train on verify's ranks, or verify a script that "
-                    "runs the workers' function on each rank"
+                    "`num_workers=0` to run Ray Train on verify's ranks, or run verify on a script "
+                    "that calls the workers' function on each rank"
                 )
 
     for name in ("spawn", "start_processes"):
@@ -136,7 +136,7 @@ def _is_launcher(words: list[str]) -> bool:
 
 def _launches(words: list[str]) -> Unmappable:
     script = next((word for word in words[1:] if word.endswith(".py")), "")
-    advice = f": verify {script} directly, with its arguments after --" if script else ""
+    advice = f": run verify on {script} directly, with its arguments after --" if script else ""
     return Unmappable(f"the script launches its ranks with `{shlex.join(words)}`{advice}")
 
 

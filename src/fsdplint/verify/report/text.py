@@ -29,7 +29,7 @@ _SIDES = "<<>>>"
 _MOST_OUTSIDE = 8
 Row = tuple[str, str, str, str, str]
 _MARKS = {Status.CONFIRMED: "✓", Status.VIOLATED: "✗", Status.NOT_EXERCISED: "-"}
-_TOLD = ("resume", "equivalence")
+_DETAILED = ("resume", "equivalence")
 """Clauses that compare two runs; their details are printed even if they are confirmed."""
 _ROLES = {Status.CONFIRMED: "added", Status.VIOLATED: "error", Status.NOT_EXERCISED: "aside"}
 _MOST_PLACES = 6
@@ -87,7 +87,7 @@ def _clause(verdict: Verdict, room: int, style: Style, width: int) -> Iterator[s
     if verdict.status is Status.NOT_EXERCISED:
         yield from (style(line, role) for line in lines)
         return
-    if verdict.clause in _TOLD and verdict.status is Status.CONFIRMED:
+    if verdict.clause in _DETAILED and verdict.status is Status.CONFIRMED:
         for detail in verdict.details:
             lines += wrapped(detail, width, " " * len(head), " " * len(head))
     coloured = style(head[0], role) + " "

@@ -1,4 +1,4 @@
-"""Note what becomes of checkpoints that are saved in the background."""
+"""Record how checkpoints end that are saved in the background."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class AsyncSaves:
 
     def save(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """Start a save; record the saves that still run on the same process group."""
-        # What has a process of its own, or no other ranks, meets nothing on the group.
+        # A save in its own process, or without other ranks, does not use the group.
         kind = getattr(kwargs.get("async_checkpointer_type"), "name", "")
         apart = kind == "PROCESS" or kwargs.get("no_dist", False)
         mine = not called_by_torch() and not apart
@@ -86,9 +86,9 @@ class AsyncSaves:
 
     def _write(self, flight: _Flight, met: str) -> None:
         error = flight.future.exception() if flight.future.done() else None
-        told = f"{type(error).__name__}: {error}" if error else ""
+        text = f"{type(error).__name__}: {error}" if error else ""
         self._seen.write(
             AsyncSave(
-                flight.path, flight.future.done(), met, told, flight.place, self._seen.place()
+                flight.path, flight.future.done(), met, text, flight.place, self._seen.place()
             )
         )

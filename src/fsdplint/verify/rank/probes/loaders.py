@@ -14,7 +14,7 @@ from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.states import leaves
 
 _MOST = 50
-"""Batches that are noted: those of the first steps tell whether ranks share them."""
+"""Batches to record: those of the first steps show whether ranks share them."""
 _TENSORS = 20
 _LARGEST = 2**26
 """Elements of a tensor up to which it is read."""

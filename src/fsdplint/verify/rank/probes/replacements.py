@@ -1,4 +1,4 @@
-"""Note what puts another parameter in the place of one: sharding, a load, a conversion, the script.
+"""Record what replaces parameters: sharding, a load, a conversion, the script.
 
 What is put into a module's own dictionary is not seen here; `snapshot` finds that it is another.
 """
@@ -70,7 +70,7 @@ def slots(modules: Iterable[nn.Module]) -> Slots:
 
 
 def note(seen: Seen, before: Slots, by: str) -> None:
-    """Record which parameters are not where they were."""
+    """Record which parameters have been replaced."""
     for owner, key, parameter in before:
         if owner._parameters.get(key) is not parameter:
             seen.replaced(parameter, owner, key, by)

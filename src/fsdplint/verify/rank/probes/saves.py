@@ -105,7 +105,7 @@ class _Saves:
         return result
 
     def _of_async_save(self, path: str) -> bool:
-        """True if a save goes on in a thread that an ``async_save`` has begun.
+        """True if a save runs in a thread that an ``async_save`` has started.
 
         torch 2.6 hands `save` itself to its pool of threads, which no code of torch's is seen in.
         """

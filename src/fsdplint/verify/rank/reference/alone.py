@@ -1,7 +1,7 @@
-"""One process in the place of many: every mesh and group has size 1, so that nothing is divided.
+"""One process instead of many: every mesh and group has size 1, so nothing is sharded.
 
-The script still runs FSDP, which over one rank only gathers and casts; what tunes how gradients are
-reduced between ranks is switched off.
+The script still runs FSDP, which over one rank only gathers and casts. Calls that tune how
+gradients are reduced between ranks have no effect.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _standing_for: list[tuple[int, int]] = []
 
 @contextmanager
 def standing_for(rank: int, world: int) -> Iterator[None]:
-    """Let code that asks for its rank, or how many there are, hear those of the sharded run."""
+    """Make `get_rank` and `get_world_size` return the values of the sharded run."""
     _standing_for.append((rank, world))
     try:
         yield
@@ -89,7 +89,7 @@ def _new_group(original: Any, ranks: Any = None, *args: Any, **kwargs: Any) -> A
 
 
 class Moved:
-    """Which parameters took the place of which: nothing is replaced where nothing is sharded."""
+    """Which parameters replaced which: without sharding, nothing is replaced."""
 
     def __init__(self) -> None:
         self._taken: list[tuple[nn.Parameter, nn.Module, str]] = []

@@ -142,7 +142,7 @@ class Piece:
         return bool(access.unreduced(self.parameter, self.unit))
 
     def set_gradient(self, part: Tensor) -> None:
-        """Put `part` in the place of this rank's part of the gradient."""
+        """Replace this rank's part of the gradient by `part`."""
         if self.parameter.grad is None:
             self.parameter.grad = torch.zeros_like(self.parameter)
         gradient = self.gradient()

@@ -1,4 +1,4 @@
-"""Take the place of the training loop in a process of one, and play all ranks' tapes back.
+"""Replace the training loop in a single process, and replay all ranks' tapes.
 
 Then the unsharded model trains on its own gradients, and its distance at the end is noted.
 """
