@@ -61,13 +61,25 @@ def test_a_model_that_is_not_always_wrapped_is_asked() -> None:
         ("<n:clip(m.parameters(), *a):n>", "not all written out"),
         ("<n:clip(m.parameters(), 1, error_if_nonfinite=True):n>", "no `error_if_nonfinite`"),
         ("<n:clip(m.parameters(), 1, norm=2):n>", "not called as torch defines it"),
-        ("<n:clip(ps, 1):n>", "`ps` does not name the model"),
-        ("ps = list(m.parameters())\n<n:clip(ps, 1):n>", "`ps` does not name the model"),
-        ("<n:clip(list(m.parameters()), 1):n>", "does not name the model"),
-        ("<n:clip([p for p in m.parameters() if p.ndim > 1], 1):n>", "does not name the model"),
+        (
+            "<n:clip(ps, 1):n>",
+            "`ps` does not name the model; call `set_requires_gradient_sync` on it by hand",
+        ),
+        (
+            "ps = list(m.parameters())\n<n:clip(ps, 1):n>",
+            "`ps` does not name the model; call `set_requires_gradient_sync` on it by hand",
+        ),
+        (
+            "<n:clip(list(m.parameters()), 1):n>",
+            "does not name the model; call `set_requires_gradient_sync` on it by hand",
+        ),
+        (
+            "<n:clip([p for p in m.parameters() if p.ndim > 1], 1):n>",
+            "does not name the model; call `set_requires_gradient_sync` on it by hand",
+        ),
         ("<n:clip(m.parameters(recurse=False), 1):n>", "leaves parameters out"),
-        ("<n:clip(unwrap(m).parameters(), 1):n>", "may be the inside of the root"),
-        ("x = m.module\n<n:clip(x.parameters(), 1):n>", "`x` is the inside of the root"),
+        ("<n:clip(unwrap(m).parameters(), 1):n>", "may be the module inside the root"),
+        ("x = m.module\n<n:clip(x.parameters(), 1):n>", "`x` is the module inside the root"),
         ("<n:clip(  # all\n    m.parameters(), 1):n>", "a comment stands inside"),
     ],
 )

@@ -404,7 +404,7 @@ if x is None:
 elif rank == 0:
     model(x)
 """,
-        "`rank == 0` is one of several branches",
+        "`rank == 0` is one of several branches; reduce the test over all ranks by hand",
     ),
     "caller writes": (
         "FSDP2",
@@ -414,7 +414,7 @@ def save(p):
 if rank == 0:
     save("p")
 """,
-        "`save` writes files too, which every rank would do",
+        "`save` also writes files, and every rank would write them; split the call by hand",
     ),
     "barrier in the middle": (
         "FSDP2",
@@ -477,7 +477,7 @@ match rank:
     case _:
         pass
 """,
-        "`case 0:` is one of several branches",
+        "`case 0:` is one of several branches; reduce the test over all ranks by hand",
     ),
     "two tests": (
         "FSDP2",
@@ -486,7 +486,7 @@ if rank == 0:
     if dist.get_rank() == 0:
         model(x)
 """,
-        "several tests keep ranks away from it",
+        "several tests exclude ranks; move the call out of all of them by hand",
     ),
     "decorated": (
         "FSDP2",
@@ -501,7 +501,7 @@ def evaluate():
     model(x)
 evaluate()
 """,
-        "`rank == 0` is asked for whatever function is given here",
+        "`rank == 0` guards whichever function is passed here; call it on every rank by hand",
     ),
     "summon": (
         "FSDP1",

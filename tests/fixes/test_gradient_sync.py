@@ -91,7 +91,11 @@ def test_the_flag_is_on_where_the_step_follows(marked: str, expected: str) -> No
 @pytest.mark.parametrize(
     ("marked", "why"),
     [
-        (f"<n:m.{SET}(flag):n>\n", f"`m.{SET}(flag)` is passed what its caller decides"),
+        (
+            f"<n:m.{SET}(flag):n>\n",
+            f"`m.{SET}(flag)` gets its value from the caller; pass "
+            "`True` for the step's last backward",
+        ),
         (
             f"for i in y:\n    if a:\n        b(i)\n    elif i:\n        <n:m.{SET}(False):n>\n"
             "    <s:o.step():s>\n",

@@ -58,7 +58,7 @@ for i, x in enumerate(loader):
 
 def test_declines_when_every_backward_is_inside() -> None:
     marked = "for x in y:\n    with <n:m.no_sync():n>:\n        m(x).backward()\n    step()\n"
-    assert reason(synced(marked)[1]) == "no backward outside of it would reduce the gradients"
+    assert reason(synced(marked)[1]) == "no backward outside the context would reduce the gradients"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_conditional(marked: str, expected: str) -> None:
     [
         (
             "with <n:accelerator.no_sync(m):n>:\n    a()\n",
-            "`accelerator.no_sync(m)` is not the method of a sharded module",
+            "`accelerator.no_sync(m)` is not a method of a sharded module",
         ),
         ("with <n:m.no_sync():n> as c:\n    a()\n", "`c` is bound to the context"),
         (
@@ -196,17 +196,17 @@ def test_conditional(marked: str, expected: str) -> None:
         ),
         (
             "with (  # c\n    <n:m.no_sync():n>\n):\n    a()\n",
-            "a comment stands inside the head of the with statement",
+            "there is a comment in the head of the with statement",
         ),
         (
             "with (\n    <n:m.no_sync():n>,  # c\n    b(),\n):\n    a()\n",
-            "`m.no_sync()` cannot be told apart from the items beside it",
+            "`m.no_sync()` shares the with statement with items that cannot be separated",
         ),
-        ("with <n:m.no_sync():n> if x else y():\n    a()\n", "`y()` may do more than nothing"),
+        ("with <n:m.no_sync():n> if x else y():\n    a()\n", "`y()` may do something else"),
         (
             "from contextlib import suppress\n"
             "with <n:m.no_sync():n> if x else suppress(E):\n    a()\n",
-            "`suppress(E)` may do more than nothing",
+            "`suppress(E)` may do something else",
         ),
         (
             f"{NULL}c = <n:m.no_sync():n> if x else nullcontext()\n"
@@ -215,7 +215,7 @@ def test_conditional(marked: str, expected: str) -> None:
         ),
         (
             "c = <n:m.no_sync():n>\nf(c)\n",
-            "`c` is used in more than a with statement",
+            "`c` is also used outside the with statement",
         ),
         (
             "self.c = <n:m.no_sync():n>\nwith self.c:\n    a()\n",
@@ -234,14 +234,20 @@ def test_conditional(marked: str, expected: str) -> None:
             "        a()\n    x = i\n",
             "`x` changes before the context is entered",
         ),
-        ("use(<n:m.no_sync():n>)\n", "`m.no_sync()` is passed to code that is not known"),
+        (
+            "use(<n:m.no_sync():n>)\n",
+            "`m.no_sync()` is passed to unknown code; call "
+            "`set_requires_gradient_sync` there by hand",
+        ),
         (
             "def f(m):\n    return <n:m.no_sync():n>\n",
-            "`m.no_sync()` is not entered where it is made",
+            "`m.no_sync()` is not entered where it is created; call "
+            "`set_requires_gradient_sync` by hand",
         ),
         (
             "y = s.enter_context(<n:m.no_sync():n>)\n",
-            "`m.no_sync()` is passed to code that is not known",
+            "`m.no_sync()` is passed to unknown code; call "
+            "`set_requires_gradient_sync` there by hand",
         ),
         (
             "c = <n:m.no_sync():n>; b\nwith c:\n    a()\n",

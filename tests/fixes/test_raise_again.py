@@ -32,7 +32,10 @@ def test_handler_ends_in_raise(body: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("if a:\n            b()", "the handler ends in a branch of its own"),
+        (
+            "if a:\n            b()",
+            "the handler ends in its own branch; re-raise the error there by hand",
+        ),
         ("a(); b()", "the handler's statements share a line"),
     ],
 )

@@ -45,13 +45,19 @@ def test_the_root_is_resharded_before(marked: str, expected: str) -> None:
     [
         (
             "o = <o:SGD(<p:make().parameters():p>):o>\n",
-            "`make().parameters()` does not name the model",
+            "`make().parameters()` does not name the model; call "
+            "`set_requires_gradient_sync` on it by hand",
         ),
         (
             "def f(m):\n    return <p:m.parameters():p>\no = <o:SGD(f(x)):o>\n",
-            "`m.parameters()` is in another function than the optimizer",
+            "`m.parameters()` is in another function than the optimizer; call "
+            "`reshard()` by hand before the optimizer is built",
         ),
-        ("<p:m.parameters():p>\n", "`m.parameters()` is in another function than the optimizer"),
+        (
+            "<p:m.parameters():p>\n",
+            "`m.parameters()` is in another function than the optimizer; call "
+            "`reshard()` by hand before the optimizer is built",
+        ),
         (
             "if x: o = <o:SGD(<p:m.parameters():p>):o>\n",
             "`o = SGD(m.parameters())` shares its line with other code",

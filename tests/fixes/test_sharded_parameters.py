@@ -64,19 +64,20 @@ def found(rule: str, program: str) -> Finding:
         (
             "dtensor-data-assigned",
             f"{SHARDED}model.head.bias.data = (\n    torch.zeros(8)  # all\n)\n",
-            "a comment stands in the statement",
+            "there is a comment in the statement",
         ),
         (
             "gradient-hook-never-runs",
             f"model = Net()\nheld = list(model.parameters())\n{SHARDED[21:]}for p in held:\n"
             "    p.register_post_accumulate_grad_hook(print)\n",
-            "the hook comes after the sharding: take its parameters there, too",
+            "the parameters were collected before the sharding; collect them after it",
         ),
         (
             "gradient-hook-never-runs",
             f"{FLAT.format('', ', use_orig_params=True')}for p in model.parameters():\n"
             "    p.register_post_accumulate_grad_hook(print)\n",
-            "with `use_orig_params=True`, FSDP1 runs hooks on no parameter",
+            "FSDP1 with `use_orig_params=True` runs no hook; change "
+            "the gradients after `backward()`",
         ),
         (
             "parameters-grouped-after-flattening",

@@ -24,9 +24,12 @@ def put_argument(code: Code, call: ir.Call, keyword: str, text: str) -> Edit:
         if argument.keyword == keyword:
             return code.edit(argument.value.start, argument.value.end, text)
     if not call.args or any(argument.star for argument in call.args):
-        raise NoFixError(f"the arguments of `{code.short(call.func)}` are not all written out")
+        raise NoFixError(
+            f"the arguments of `{code.short(call.func)}` are not all literal "
+            "arguments; change the call by hand"
+        )
     if code.comments(call.args[-1].end, call.end):
-        raise NoFixError("a comment stands behind the last argument")
+        raise NoFixError("there is a comment after the last argument")
     return add_argument(code, call, f"{keyword}={text}")
 
 
@@ -70,9 +73,11 @@ def set_argument(
     """Puts ``text`` in the place of the argument's value."""
     argument = argument_of(call, position, keyword)
     if argument is None:
-        raise NoFixError(f"`{code.short(call)}` does not show its `{keyword}`")
+        raise NoFixError(
+            f"`{code.short(call)}` does not pass `{keyword}` directly; change it by hand"
+        )
     value = argument.value
-    title = f"give `{keyword}` the value `{text}`"
+    title = f"set `{keyword}` to `{text}`"
     return Fix(title, safety, (code.edit(value.start, value.end, text),))
 
 
@@ -80,10 +85,12 @@ def set_argument(
 def drop_argument(code: Code, call: ir.Call, keyword: str, title: str = "") -> Fix:
     """Take the argument of a keyword away, with the comma beside it."""
     if not any(given.keyword == keyword for given in call.args):
-        raise NoFixError(f"`{code.short(call)}` does not show its `{keyword}`")
+        raise NoFixError(
+            f"`{code.short(call)}` does not pass `{keyword}` directly; change it by hand"
+        )
     kept = [given for given in call.args if given.keyword != keyword]
     edits = without(code, call.args, kept)
     ends = (min(code.line_end(edit.span.end), call.end) for edit in edits)
     if any(code.comments(e.span.start, end) for e, end in zip(edits, ends, strict=True)):
-        raise NoFixError(f"a comment stands beside `{keyword}`")
-    return Fix(title or f"take `{keyword}` away", Safety.UNSAFE, tuple(edits))
+        raise NoFixError(f"there is a comment beside `{keyword}`")
+    return Fix(title or f"remove `{keyword}`", Safety.UNSAFE, tuple(edits))

@@ -158,7 +158,10 @@ class Code(Tree):
             NoFixError: other code shares its lines.
         """
         if not self.alone(statement) or self.is_elif(statement):
-            raise NoFixError(f"`{self.short(statement)}` shares its line with other code")
+            raise NoFixError(
+                f"`{self.short(statement)}` shares its line with other code; "
+                "split the line and run the fix again"
+            )
         start = self.line_start(self.head(statement))
         while start > 0 and self._travels(self.line(start - 1), self.indentation(statement)):
             start = self.line_start(start - 1)
@@ -214,11 +217,17 @@ class Code(Tree):
         """
         first = owner.body[0]
         if not self.starts_line(owner) or not self.starts_line(first):
-            raise NoFixError(f"`{self.short(owner)}` shares its line with other code")
+            raise NoFixError(
+                f"`{self.short(owner)}` shares its line with other code; "
+                "split the line and run the fix again"
+            )
         last = owner.test if isinstance(owner, ir.If) else owner.items[-1]
         start, inside = self.line_start(owner.start), self.line_end(self.text.index(":", last.end))
         if not head and self.comments(start, inside):
-            raise NoFixError(f"`{self.short(owner)}` has a comment in its head")
+            raise NoFixError(
+                f"`{self.short(owner)}` has a comment in its header; move "
+                "the comment and run the fix again"
+            )
         extra = self.indentation(first).removeprefix(self.indentation(owner))
         lines = self.code_lines(inside, self.after(owner))
         deeper = (line for line in lines if self.text.startswith(extra, line))
@@ -231,7 +240,7 @@ class Code(Tree):
 def require_exact(code: Code) -> None:
     """Raise ``NoFixError`` where the spans of the file cannot be trusted."""
     if not code.module.exact or not all(f.suite.lowered.exact for f in code.functions):
-        raise NoFixError("the exact places of this file's code are not known")
+        raise NoFixError("the positions of the code in this file are unknown")
 
 
 def builder(build: Callable[P, Fix]) -> Callable[P, Fix | Declined]:

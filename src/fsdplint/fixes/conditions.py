@@ -100,7 +100,7 @@ def _past(code: Code, statement: ir.Stmt) -> Iterator[Condition]:
         return
     plain = isinstance(statement, ir.If) and not statement.orelse
     if not plain or not isinstance(statement, ir.If) or leaving != [statement.body[-1]]:
-        raise NoFixError(f"`{code.short(statement)}` may leave before that")
+        raise NoFixError(f"`{code.short(statement)}` may leave the function first")
     yield Condition(statement.test, False)
 
 

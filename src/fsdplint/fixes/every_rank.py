@@ -48,7 +48,7 @@ class Guarded:
         others: further such calls behind the same test, which keep their order.
         early: they have left before, rather than taken another arm.
         name: what a variable for the result is called.
-        fixed: it has to stay behind what comes before it, as a barrier has.
+        fixed: it cannot move before the code above it, as a barrier has.
     """
 
     call: ir.Expr
@@ -65,7 +65,10 @@ def call_on_every_rank(code: Code, guarded: Guarded) -> Fix:
     """Moves the call out of the branch, and leaves there what is done with its result."""
     place = code.statement(guarded.test)
     if isinstance(place, ir.Case):
-        raise NoFixError(f"`{code.short(place)}` is one of several branches")
+        raise NoFixError(
+            f"`{code.short(place)}` is one of several branches; move "
+            "the call before the test by hand"
+        )
     if not isinstance(place, ir.If) or not _inside(guarded.test, place.test):
         raise NoFixError(f"`{code.short(guarded.test)}` is part of a larger expression")
     edits = _out_of_branch(code, guarded, place)
@@ -92,15 +95,18 @@ def _inside(node: ir.Node, outer: ir.Node) -> bool:
 def _out_of_branch(code: Code, guarded: Guarded, place: ir.If) -> list[Edit]:
     """The edits that move the call out of an if statement, by what stands around it there."""
     if code.is_elif(place):
-        raise NoFixError(f"`{code.short(guarded.test)}` is one of several branches")
+        raise NoFixError(
+            f"`{code.short(guarded.test)}` is one of several branches; "
+            "move the call before the test by hand"
+        )
     arm = _arm(code, guarded, place)
     statement = next((s for s in arm if _inside(guarded.call, s)), None)
     if statement is None:
         raise NoFixError(f"`{code.short(guarded.test)}` is not in the block of the call")
     for decides in conditions(code, place, statement, (place,)):
         raise NoFixError(
-            f"`{code.short(decides.test)}` decides below the test of the rank whether this is "
-            "called; test it above, so that all ranks agree on it"
+            f"`{code.short(decides.test)}` decides after the rank test whether this is "
+            "called; test it before, so that all ranks agree"
         )
     condition = _condition(code, guarded, place, arm)
     moved = _moved(code, arm, statement, guarded)
@@ -129,7 +135,7 @@ def _condition(code: Code, guarded: Guarded, place: ir.If, arm: Sequence[ir.Stmt
     others = [part for part in parts if part not in guarded.telling]
     mixed = any(isinstance(part, ir.BoolOp) for part in parts if part not in others)
     if arm is not place.body or mixed or len(others) == len(parts):
-        raise NoFixError(f"`{code.short(guarded.test)}` asks for more than the rank")
+        raise NoFixError(f"`{code.short(guarded.test)}` tests more than the rank")
     return " and ".join(code.slice(part) for part in others)
 
 
@@ -182,7 +188,7 @@ def _check_unwritten(
     if changed is not None:
         raise NoFixError(f"`{changed}` changes between the rank test and the collective")
     if guarded.fixed and earlier:
-        raise NoFixError(f"`{code.short(guarded.call)}` has to stay behind what comes before it")
+        raise NoFixError(f"`{code.short(guarded.call)}` cannot move before the code above it")
 
 
 # Edits
@@ -202,7 +208,7 @@ def _whole(code: Code, call: ir.Expr, statement: ir.Stmt) -> ir.Expr:
             found = node
         elif isinstance(node, (ir.Lambda, ir.BoolOp, ir.Conditional)):
             raise NoFixError(f"`{code.short(node)}` does not always make the call")
-    raise NoFixError(f"`{code.short(call)}` is in no statement of its own")
+    raise NoFixError(f"`{code.short(call)}` is part of a larger statement")
 
 
 def _extracted(
@@ -259,7 +265,7 @@ def _check_order(
 ) -> None:
     before = [statement for statement in staying if statement.start < moved[-1].start]
     if guarded.fixed and before:
-        raise NoFixError(f"`{code.short(guarded.call)}` has to stay behind what comes before it")
+        raise NoFixError(f"`{code.short(guarded.call)}` cannot move before the code above it")
     written = {name for statement in moved for name in names_in(statement).writes}
     read = {name for statement in before for name in names_in(statement).reads}
     used = clash(written, read | names_in(place.test).reads)

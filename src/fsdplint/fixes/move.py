@@ -70,7 +70,7 @@ def _plan(code: Code, first: ir.Node, last: ir.Node, with_: Sequence[ir.Node]) -
     end = order.index(lifted)
     begin = min(order.index(statement) for statement in chosen)
     if max(order.index(statement) for statement in chosen) >= end:
-        raise NoFixError(f"`{code.short(last)}` does not come after what has to move")
+        raise NoFixError(f"`{code.short(last)}` does not come after the code that has to move")
     moved, names = _dependants(code, order[begin:end], chosen)
     staying = [s for s in order[begin : end + 1] if s not in moved]
     models = {path for node in (first, *with_) for path in _models(node)}
@@ -126,7 +126,10 @@ def _in_block(code: Code, node: ir.Node, block: Block) -> ir.Stmt:
         owner = code.parent(statement)
         if not isinstance(owner, ir.If):
             break
-    raise NoFixError(f"`{code.short(node)}` is nested in code that cannot move as a whole")
+    raise NoFixError(
+        f"`{code.short(node)}` is part of code that cannot move as a whole; "
+        "build the optimizer after the sharding by hand"
+    )
 
 
 def _dependants(
@@ -162,15 +165,18 @@ def _check_staying(
     # A variable that two loops run through in turn is written by both and used by neither after.
     used = clash(moved.writes, own.reads | (own.writes - loop_variables(statement)))
     if used is not None:
-        raise NoFixError(f"`{code.short(statement)}` may use `{used}` and has to stay")
+        raise NoFixError(f"`{code.short(statement)}` may use `{used}` and cannot move")
     if isinstance(statement, (ir.Import, ir.ImportFrom)):
         return
     rewrapped = _rewrapped(code, statement, models, last)
     rebound = clash(own.writes - rewrapped, moved.reads)
     if rebound is not None:
-        raise NoFixError(f"`{code.short(statement)}` changes `{rebound}` in between")
+        raise NoFixError(
+            f"`{code.short(statement)}` changes `{rebound}` in "
+            "between; move the construction by hand"
+        )
     if _leaves(statement):
-        raise NoFixError(f"`{code.short(statement)}` may leave before the new place")
+        raise NoFixError(f"`{code.short(statement)}` may leave the function before the new place")
 
 
 def _rewrapped(code: Code, statement: ir.Stmt, models: set[str], last: ir.Node) -> set[str]:
@@ -201,15 +207,13 @@ def _check_moving(code: Code, statement: ir.Stmt, last: ir.Node) -> None:
     if isinstance(statement, (ir.Delete, ir.Scope, ir.Try)):
         raise NoFixError(f"`{code.short(statement)}` cannot move")
     if _leaves(statement):
-        raise NoFixError(
-            f"`{code.short(statement)}` has to move but may leave before the new place"
-        )
+        raise NoFixError(f"`{code.short(statement)}` has to move, but may leave the function first")
     if any(isinstance(node, ir.Yield) for node in ir.walk(statement)):
         raise NoFixError(f"`{code.short(statement)}` suspends its function and cannot move")
     function = code.slice(last.func) if isinstance(last, ir.Call) else None
     calls = (node for node in ir.walk(statement) if isinstance(node, ir.Call))
     if any(code.slice(call.func) == function for call in calls):
-        raise NoFixError(f"`{code.short(statement)}` calls `{function}` too and has to stay")
+        raise NoFixError(f"`{code.short(statement)}` calls `{function}` too and cannot move")
 
 
 def _leaves(node: ir.Node, in_loop: bool = False) -> bool:
@@ -314,5 +318,5 @@ def build_after_sharding(
     title = f"build the optimizer after the last `{code.short(call)}`"
     early = [node for node in (optimizer, *captures) if node.start < last_sharding.start]
     if not early:
-        return Declined(f"`{code.short(optimizer)}` stands below the sharding already")
+        return Declined(f"`{code.short(optimizer)}` is below the sharding already")
     return move_below(code, early[0], last_sharding, title, Safety.UNSAFE, early[1:])

@@ -24,7 +24,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD309",
-    summary="the loss is averaged over the ranks before its backward, which averages again",
+    summary="the loss is averaged over ranks before the backward averages its gradients again",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -36,7 +36,7 @@ _INIT = "init_process_group"
 
 @dataclass(frozen=True, slots=True)
 class ReducedLoss:
-    """``backward`` of what ``reduction`` added up over the ranks and ``division`` made the mean.
+    """``backward`` of what ``reduction`` summed over the ranks and ``division`` made the mean.
 
     Attributes:
         division: None where the reduction itself takes the mean.
@@ -191,7 +191,7 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in reduced_losses(program):
         site, reduction, division = fact.backward.site, fact.reduction.site, fact.division
         divided = [] if division is None else [division.site]
-        mean = [program.evidence(place, "and divided by their number") for place in divided]
+        mean = [program.evidence(place, "divided by the number of ranks") for place in divided]
         yield Report(
             program.span(site),
             f"the loss of `{program.text(site.path, site.node)}` is already averaged over ranks by "
@@ -201,7 +201,7 @@ def reports(program: Program) -> Iterator[Report]:
             "gradients too small by the world size",
             (
                 program.evidence(
-                    reduction, "the mean over the ranks" if not mean else "added up over the ranks"
+                    reduction, "the mean over the ranks" if not mean else "summed over the ranks"
                 ),
                 *mean,
                 program.evidence(fact.shard.site, "averages the gradients over the ranks"),
@@ -215,7 +215,10 @@ def _fix(program: Program, fact: ReducedLoss) -> Fix | Declined:
     site, reduction, division = fact.backward.site, fact.reduction.site, fact.division
     places = [reduction, *([] if division is None else [division.site])]
     if any((place.path, place.calls) != (site.path, site.calls) for place in places):
-        return Declined("the loss is reduced in one function and its backward is in another")
+        return Declined(
+            "the reduction and the backward are in different functions; run the "
+            "backward on the loss before it is reduced"
+        )
     nodes = [place.node for place in places]
     return backward_first(Code.of(program.tree(site.path)), site.node, nodes)
 
@@ -232,7 +235,7 @@ def backward_first(code: Code, backward: ir.Node, scalings: Sequence[ir.Node]) -
     loss = dotted(reduction.args[0].value) if reduction.args else None
     moved = code.statement(backward)
     if not isinstance(moved, ir.Expression) or moved.value is not backward:
-        raise NoFixError(f"`{code.short(backward)}` is not a statement of its own")
+        raise NoFixError(f"`{code.short(backward)}` is part of a larger statement")
     if loss is None or not any(dotted(node) == loss for node in ir.walk(backward)):
         raise NoFixError(f"`{code.short(backward)}` does not name what is reduced")
     statements = {code.statement(node) for node in scalings}
@@ -243,10 +246,14 @@ def backward_first(code: Code, backward: ir.Node, scalings: Sequence[ir.Node]) -
         start -= 1
         statements -= _inside(block[start])
     if statements:
-        raise NoFixError("more than the reduction and the division is before the backward")
+        raise NoFixError(
+            "other code is between the reduction and the backward; move the backward up by hand"
+        )
     for node in scalings:
         if not _only_scales(code.statement(node), loss):
-            raise NoFixError(f"`{code.short(code.statement(node))}` may do more than scale it")
+            raise NoFixError(
+                f"`{code.short(code.statement(node))}` may do more than scale the loss"
+            )
     at, _ = code.extent(block[start])
     first, last = code.extent(moved)
     text = code.text[first:last]

@@ -21,7 +21,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD323",
-    summary="backward passes are to be finalized by the program, and it does not",
+    summary="manual backward finalization is on, but nothing finalizes the backward",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -97,13 +97,13 @@ def reports(program: Program) -> Iterator[Report]:
         site, backward, step = fact.manual.site, fact.backward.site, fact.step.site
         yield Report(
             program.span(site),
-            f"no code calls `{FINALIZE}` before the step {program.where(step, site)}, so "
-            "parameters of units whose inputs need no gradient never change",
-            "leaves the end of each backward to this program",
+            f"nothing calls `{FINALIZE}` before the step {program.where(step, site)}: parameters "
+            "of units whose inputs need no gradient, such as the root's embeddings, never train",
+            "the program must finalize each backward",
             (
                 program.evidence(fact.shard.site, "sharded here"),
-                program.evidence(backward, "is not finalized"),
-                program.evidence(step, "skips parameters without a gradient"),
+                program.evidence(backward, "never finalized"),
+                program.evidence(step, "skips parameters without gradients"),
                 *program.conditions(site),
             ),
             partial(
@@ -126,12 +126,14 @@ def finalize(code: Code, manual: ir.Node, backward: ir.Node | None) -> Fix:
     assert isinstance(manual.func, ir.Attribute)
     model = dotted(manual.func.value)
     if backward is None or code.function(backward) is not code.function(manual):
-        raise NoFixError("the backward is in another function than the call")
+        raise NoFixError(
+            "the backward is in another function; call `finalize_backward` after it by hand"
+        )
     if model is None:
-        raise NoFixError(f"`{code.short(manual.func.value)}` may be another model there")
+        raise NoFixError(f"`{code.short(manual.func.value)}` may be another model at the backward")
     statement = code.statement(backward)
     if not isinstance(statement, ir.Expression) or not code.alone(statement):
-        raise NoFixError(f"`{code.short(statement)}` does more than the backward")
+        raise NoFixError(f"`{code.short(statement)}` does more than call the backward")
     line = f"{code.indentation(statement)}{model}.{FINALIZE}(){code.newline}"
     at = code.after(statement)
     return Fix(f"call `{model}.{FINALIZE}()`", Safety.UNSAFE, (code.insert_lines(at, line),))

@@ -21,7 +21,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD404",
-    summary="all blocks stay gathered from the forward to the backward",
+    summary="every block stays gathered from forward to backward",
     severity=Severity.NOTE,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -76,9 +76,9 @@ def reports(program: Program) -> Iterator[Report]:
         code = Code.of(program.tree(shard.site.path))
         yield Report(
             program.span(shard.site),
-            "`reshard_after_forward=False` on every block keeps the whole model's parameters on "
-            "each rank from the forward to the backward",
+            "`reshard_after_forward=False` on every block keeps the whole model's parameters "
+            "gathered on every rank from forward to backward, which sharding is there to avoid",
             "stays gathered",
-            (program.evidence(root.site, "the model around the blocks"),),
+            (program.evidence(root.site, "root of the blocks"),),
             partial(drop_argument, code, shard.call, "reshard_after_forward"),
         )

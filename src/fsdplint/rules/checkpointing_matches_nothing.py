@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD317",
-    summary="activation checkpointing asks for a class that sharded modules no longer have",
+    summary="activation checkpointing compares with a class that sharding has replaced",
     severity=Severity.WARNING,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -157,13 +157,13 @@ def reports(program: Program) -> Iterator[Report]:
         name = fact.names[0]
         yield Report(
             program.span(check),
-            f"`{program.text(check.path, check.node)}` is false for every `{name}`, of which "
-            f"`{program.text(shard.path, fact.shard.call.func)}` makes an `FSDP{name}` "
-            f"{program.where(shard, check)}: nothing is checkpointed",
+            f"`{program.text(check.path, check.node)}` matches no module, so nothing is "
+            f"checkpointed: `{program.text(shard.path, fact.shard.call.func)}` "
+            f"{program.where(shard, check)} turned every `{name}` into an `FSDP{name}`",
             "matches nothing",
             (
-                program.evidence(shard, "exchanges the class of what it shards"),
-                program.evidence(fact.call.site, "runs behind that"),
+                program.evidence(shard, "changes the class of the modules"),
+                program.evidence(fact.call.site, "runs after the sharding"),
                 *program.conditions(fact.call.site, shard),
             ),
             partial(
@@ -194,13 +194,13 @@ def ask_instance(
         final: nothing derives from the classes, which would be asked for as well.
     """
     if code.comments(check.start, check.end):
-        raise NoFixError("a comment stands inside the comparison")
+        raise NoFixError("there is a comment inside the comparison")
     text = code.slice(classes)
     if names is not None:
         bound = {name for node in ir.walk(code.module) for name in bound_by(node)}
         missing = [name for name in names if name not in bound]
         if missing:
-            raise NoFixError(f"this file does not know the class `{missing[0]}`")
+            raise NoFixError(f"this file does not import the class `{missing[0]}`")
         text = ", ".join(names)
     elif isinstance(classes, ir.Collection):
         text = ", ".join(map(code.slice, classes.elements))
@@ -209,7 +209,7 @@ def ask_instance(
     text = f"({text})" if several and not single else text
     asked = Imports(code, check).builtin("isinstance")
     edit = code.edit(check.start, check.end, f"{asked}({code.slice(subject)}, {text})")
-    title = "ask by `isinstance`, which a sharded module still answers"
+    title = "use `isinstance`, which also matches sharded modules"
     # By its name, the class may be another one than that of this file.
     sure = final and names is None and _is_given(code, check)
     return Fix(title, Safety.SAFE if sure else Safety.UNSAFE, (edit,))

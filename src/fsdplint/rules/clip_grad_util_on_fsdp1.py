@@ -22,7 +22,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD304",
-    summary="torch's gradient clipping is used on an FSDP1 model, whose norm it does not see",
+    summary="`torch.nn.utils` clips an FSDP1 model by the norm of each rank's shards",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -38,9 +38,9 @@ def reports(program: Program) -> Iterator[Report]:
             program.span(site),
             f"`{program.text(site.path, call.func)}` sees only this rank's gradient shards of the "
             f"model, {as_unit(program, fact.shard, site)}: {_consequence(fact)}",
-            "not the norm of the whole gradient",
+            "norm of local shards only",
             (
-                program.evidence(fact.shard.site, "FSDP1's from here on"),
+                program.evidence(fact.shard.site, "wrapped by FSDP1 here"),
                 *program.conditions(site, fact.shard.site),
             ),
             partial(_fix, program, fact),
@@ -57,11 +57,19 @@ def _fix(program: Program, fact: LocalNorm) -> Fix | Declined:
     site = fact.call.site
     assert isinstance(site.node, ir.Call)
     if fact.call.name.endswith("get_total_norm"):
-        return Declined("an FSDP1 model has no method that measures the norm without clipping")
+        return Declined(
+            "no method of FSDP1 measures the norm without clipping; sum "
+            "the squared norms over ranks by hand"
+        )
     if not fact.of_root:
-        return Declined("only the root of an FSDP1 model can clip, and only all its gradients")
+        return Declined(
+            "only the root of an FSDP1 model can clip, and it clips all "
+            "gradients; call its `clip_grad_norm_` by hand"
+        )
     if any(program.is_rank_test(guard) for guard in site.guards):
-        return Declined("only some ranks come here, and the root's method waits for all")
+        return Declined(
+            "only some ranks get here, and the root's `clip_grad_norm_` needs all ranks"
+        )
     code = Code.of(program.tree(site.path))
     return clip_by_root(code, site.node, partial(_is_wrapped, program, site))
 
@@ -100,9 +108,9 @@ def clip_by_root(code: Code, call: ir.Call, is_wrapped: Callable[[str], bool]) -
         raise NoFixError(f"`{code.short(call)}` does not say what to clip to")
     root = _root(code, given["parameters"].value)
     if code.comments(call.start, call.end):
-        raise NoFixError("a comment stands inside the call")
+        raise NoFixError("there is a comment inside the call")
     kept = [given[name] for name in _KEPT if name in given]
-    title = f"clip by `{root}`'s own method, which sees the gradients of all ranks"
+    title = f"clip by `{root}`'s own `clip_grad_norm_`, which sees all ranks' gradients"
     if not is_wrapped(root):
         return Fix(title, Safety.SAFE, tuple(_asking(code, call, root, kept)))
     edits = [code.edit(call.func.start, call.func.end, f"{root}.clip_grad_norm_")]
@@ -118,7 +126,9 @@ def _asking(code: Code, call: ir.Call, root: str, kept: Sequence[ir.Argument]) -
     statement = code.statement(call)
     simple = isinstance(statement, (ir.Expression, ir.Assign, ir.AugAssign, ir.Return))
     if not simple or not code.alone(statement) or code.breaks(statement.start, statement.end):
-        raise NoFixError("the model is not always wrapped, and the call stands in a longer one")
+        raise NoFixError(
+            "the model is not always wrapped, and the call is part of a larger expression"
+        )
     imports = Imports(code, call)
     wrapper = imports.name(*FSDP1.rsplit(".", 1))
     indent, newline = code.indentation(statement), code.newline
@@ -177,12 +187,12 @@ def _wrapper(code: Code, model: ir.Expr, given: ir.Expr) -> str:
         model = model.value
     path = dotted(model)
     if path is None:
-        raise NoFixError(f"`{code.short(model)}` may be the inside of the root")
+        raise NoFixError(f"`{code.short(model)}` may be the module inside the root")
     scope = code.function(given) or code.module
     for node in ir.walk(scope):
         inside = isinstance(node, ir.Assign) and isinstance(node.value, ir.Attribute)
         if inside and node.value.attr == "module" and path in map(dotted, node.targets):  # type: ignore[attr-defined]  # an assignment
-            raise NoFixError(f"`{path}` is the inside of the root")
+            raise NoFixError(f"`{path}` is the module inside the root")
     changed = clash([path], written_between(code, given, model.end, given.start))
     if changed is not None:
         raise NoFixError(f"`{changed}` changes before the gradients are clipped")

@@ -31,7 +31,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD601",
-    summary="a collective is reached by some ranks only",
+    summary="only some ranks reach a collective, so the job hangs",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -215,7 +215,7 @@ def reports(program: Program) -> Iterator[Report]:
         who, effect = _outcome(fact)
         yield Report(
             program.span(site),
-            f"`{_called(program, site)}` needs every rank, but {who} gets here, and {effect}",
+            f"`{_called(program, site)}` needs every rank, but {who} gets here: {effect}",
             "the other ranks never call this",
             _evidence(program, fact),
             partial(_fix, program, fact, facts),
@@ -231,11 +231,11 @@ def _called(program: Program, site: Site) -> str:
 def _outcome(fact: MissedCollective) -> tuple[str, str]:
     ranks = fact.collective.ranks
     if len(ranks) == 1:
-        return f"only rank {min(ranks)}", "waits for the others until it times out"
+        return f"only rank {min(ranks)}", "it hangs, waiting for the others"
     missing = fact.collective.participants - ranks
     if len(missing) == 1:
-        return f"every rank but {min(missing)}", "waits for it until the timeout"
-    return "not each of them", "those that do wait for the others until they time out"
+        return f"every rank but {min(missing)}", "they hang, waiting for it"
+    return "only some", "they hang, waiting for the others"
 
 
 def _evidence(program: Program, fact: MissedCollective) -> tuple[Evidence, ...]:
@@ -247,7 +247,7 @@ def _evidence(program: Program, fact: MissedCollective) -> tuple[Evidence, ...]:
     return (
         *tests,
         *called,
-        *([] if site is None else [program.evidence(site, "FSDP is set here")]),
+        *([] if site is None else [program.evidence(site, "FSDP is chosen here")]),
         program.evidence(shard.site, "the model is sharded here"),
         *program.conditions(shard.site),
     )
@@ -270,17 +270,28 @@ def _fix(
 ) -> Fix | Declined:
     guard, (path, node) = fact.guards[0], fact.chain[0]
     if len(fact.guards) > 1:
-        return Declined("several tests keep ranks away from it")
+        return Declined("several tests exclude ranks; move the call out of all of them by hand")
     code = Code.of(program.tree(path))
     if guard.path != path or code.function(guard.test) is not code.function(node):
-        return Declined("the test and the call stand in functions that share no caller")
+        return Declined(
+            "the test and the call are in functions without a common caller; "
+            "move the call before the test by hand"
+        )
     if not isinstance(node, ir.Call):
-        return Declined("the function is called by a library or a decorator")
+        return Declined(
+            "a library or a decorator calls the function; move the call out of it by hand"
+        )
     own = len(fact.chain) == 1
     if not own and _is_of_a_parameter(code, node):
-        return Declined(f"`{code.short(guard.test)}` is asked for whatever function is given here")
+        return Declined(
+            f"`{code.short(guard.test)}` guards whichever function is passed "
+            "here; call it on every rank by hand"
+        )
     if fact.writes:
-        return Declined(f"`{code.short(node.func)}` writes files too, which every rank would do")
+        return Declined(
+            f"`{code.short(node.func)}` also writes files, and every rank "
+            "would write them; split the call by hand"
+        )
     name = fact.collective.call.name
     barrier = name == known.BARRIER
     others = [other.chain[0][1] for other in facts if other.guards[0].test is guard.test]

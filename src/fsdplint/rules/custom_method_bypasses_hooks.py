@@ -36,7 +36,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD306",
-    summary="a method of a sharded module uses its parameters past its hooks",
+    summary="a method of a sharded module bypasses the hooks that gather its parameters",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -210,7 +210,7 @@ def reports(program: Program) -> Iterator[Report]:
             program.span(source),
             f"`{text}` bypasses the hooks that all-gather the parameters of `{module}` (sharded "
             f"{where}): it computes on local shards",
-            "runs on the local shards",
+            "computes on local shards",
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
@@ -218,7 +218,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _evidence(program: Program, fact: BypassingMethod) -> tuple[Evidence, ...]:
     return (
-        program.evidence(fact.use, "uses parameters of the unit itself"),
+        program.evidence(fact.use, "uses the unit's own parameters"),
         program.evidence(fact.shard.site, "sharded here"),
         *program.conditions(fact.shard.site),
     )
@@ -227,7 +227,7 @@ def _evidence(program: Program, fact: BypassingMethod) -> tuple[Evidence, ...]:
 def _fix(program: Program, fact: BypassingMethod) -> Fix | Declined:
     shard, name = fact.shard, fact.method.name
     if shard.generation is Generation.FSDP1:
-        return Declined("FSDP1 gathers in the wrapper's forward only, from where it must be called")
+        return Declined("FSDP1 gathers only in the wrapper's forward; call the method from there")
     if not fact.everywhere:
         call = program.text(shard.site.path, shard.call)
         return Declined(f"`{call}` also shards modules that have no `{name}`")

@@ -24,7 +24,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD302",
-    summary="`.forward` of a sharded module is called past its hooks",
+    summary="calling `.forward` of a sharded module directly bypasses its hooks",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -147,7 +147,9 @@ def reports(program: Program) -> Iterator[Report]:
                 program.evidence(inner.shard.site, "sharded here"),
                 *program.conditions(site, inner.shard.site),
             ),
-            lambda: Declined("what the wrapper is called here is not known"),
+            lambda: Declined(
+                "the wrapper has no name here; call it instead of the module inside it"
+            ),
         )
 
 
@@ -163,7 +165,7 @@ def _evidence(program: Program, fact: SkippedHooks) -> tuple[Evidence, ...]:
 
 def _fix(program: Program, source: Site) -> Fix | Declined:
     if not isinstance(source.node, ir.Attribute):
-        return Declined("`forward` is looked up by name")
+        return Declined("`forward` is looked up by name; call the module itself")
     code = Code.of(program.tree(source.path))
     safety = Safety.SAFE if _is_always_module(program, source) else Safety.UNSAFE
     return call_module(code, source.node, safety)

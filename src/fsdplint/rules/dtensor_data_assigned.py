@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD320",
-    summary="an assignment to the `data` of a DTensor parameter changes nothing",
+    summary="assigning to `.data` of a DTensor parameter changes nothing",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -138,9 +138,10 @@ def reports(program: Program) -> Iterator[Report]:
         sharding = program.text(shard.site.path, shard.call.func)
         yield Report(
             program.span(site),
-            f"this assignment to `{program.text(site.path, site.node)}` changes nothing: "
-            f"`{sharding}` {program.where(shard.site, site)} made the parameter a DTensor, whose "
-            "shard keeps its values",
+            f"assigning to `{program.text(site.path, site.node)}` changes nothing: `{sharding}` "
+            f"{program.where(shard.site, site)} made the parameter "
+            "a DTensor, whose shard keeps its "
+            "old values",
             "changes nothing",
             (
                 program.evidence(shard.site, "the parameters become DTensors"),
@@ -159,17 +160,17 @@ def _copy(program: Program, fact: LostAssignment) -> Fix:
     if not isinstance(statement, ir.Assign) or len(statement.targets) != 1:
         raise NoFixError("the value is assigned to several targets")
     if code.comments(statement.start, statement.end):
-        raise NoFixError("a comment stands in the statement")
+        raise NoFixError("there is a comment in the statement")
     assert isinstance(target, ir.Attribute)
     if read_from(fact.store.value) is None:
         edit = code.edit(statement.start, statement.end, f"{code.slice(target)}.copy_({value})")
-        return Fix("copy into the shard", Safety.UNSAFE, (edit,))
+        return Fix("copy the value into the shard", Safety.UNSAFE, (edit,))
     parameter = dotted(target.value)
     if parameter is None:
-        raise NoFixError(f"`{code.short(target.value)}` is no plain name")
+        raise NoFixError(f"`{code.short(target.value)}` is not a plain name")
     imports = Imports(code, statement)
     function = imports.name(TENSOR, "distribute_tensor")
     part = f"{function}({value}, {parameter}.device_mesh, {parameter}.placements)"
     text = f"{code.slice(target)}.copy_({part})"
     edits = (*imports.edits(), code.edit(statement.start, statement.end, text))
-    return Fix("copy this rank's part of the tensor into the shard", Safety.UNSAFE, edits)
+    return Fix("copy this rank's shard of the tensor into the parameter", Safety.UNSAFE, edits)

@@ -27,7 +27,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD604",
-    summary="a rank goes on to the next batch after an error of its own",
+    summary="a rank swallows an error and leaves the others in the middle of a step",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -189,11 +189,11 @@ def reports(program: Program) -> Iterator[Report]:
         call = f"`{program.text(forward.path, forward.node)}` {program.where(forward, fact.site)}"
         yield Report(
             program.span(Site(fact.site.path, caught or fact.handler)),
-            f"`except{words}` goes on to the next batch: where one rank alone has the error in "
-            f"{call}, the others wait in it until they time out",
-            "goes on with the others in the middle of a step",
+            f"`except{words}` continues with the next batch: if only one rank fails in {call}, "
+            "the others hang there",
+            "continues while the others are in the step",
             (
-                program.evidence(forward, "a rank may leave this half done"),
+                program.evidence(forward, "a rank may stop in the middle of this"),
                 program.evidence(fact.shard.site, "the model is sharded here"),
                 *program.conditions(fact.shard.site),
             ),
@@ -210,7 +210,7 @@ def raise_again(code: Code, handler: ir.Handler) -> Fix:
     """Ends a handler with ``raise``, which ends the rank and thereby the run."""
     last = handler.body[-1]
     if isinstance(last, ir.If):
-        raise NoFixError("the handler ends in a branch of its own")
+        raise NoFixError("the handler ends in its own branch; re-raise the error there by hand")
     if not code.starts_line(last):
         raise NoFixError("the handler's statements share a line")
     if isinstance(last, (ir.Continue, ir.Return)):
@@ -218,4 +218,4 @@ def raise_again(code: Code, handler: ir.Handler) -> Fix:
     else:
         line = f"{code.indentation(last)}raise{code.newline}"
         edit = code.insert_lines(code.after(last), line)
-    return Fix("end the run by raising the error again", Safety.UNSAFE, (edit,))
+    return Fix("re-raise the error, which ends the run", Safety.UNSAFE, (edit,))

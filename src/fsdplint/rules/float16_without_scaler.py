@@ -28,7 +28,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD406",
-    summary="a model trains in float16, and nothing scales the loss",
+    summary="a model trains in float16 without loss scaling",
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -107,11 +107,11 @@ def reports(program: Program) -> Iterator[Report]:
             program.span(fact.place),
             f"`{program.text(site.path, fact.shard.call.func)}` "
             f"{program.where(site, fact.place)} computes in float16, and nothing scales the loss: "
-            "gradients below 6e-8 become zero",
+            "gradients below 6e-8 become zero and are lost",
             "computes in float16",
             (
-                program.evidence(site, "given here"),
-                program.evidence(fact.backward.site, "of a loss that is not scaled"),
+                program.evidence(site, "passed here"),
+                program.evidence(fact.backward.site, "backward of an unscaled loss"),
             ),
             partial(in_bfloat16, Code.of(program.tree(fact.place.path)), fact.place.node),
         )
@@ -123,7 +123,7 @@ def in_bfloat16(code: Code, made: ir.Node) -> Fix:
     arguments = made.args if isinstance(made, ir.Call) else ()
     values = [each.value for each in arguments if ir.last_name(each.value) in ("float16", "half")]
     if not values:
-        raise NoFixError("the dtype does not stand where the policy is made")
+        raise NoFixError("the dtype is chosen elsewhere; use bfloat16 or a gradient scaler by hand")
     imports = Imports(code, made)
     torch = imports.bound("torch")
     dtype = imports.name("torch", "bfloat16") if torch is None else f"{torch}.bfloat16"

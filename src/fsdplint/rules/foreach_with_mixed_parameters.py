@@ -28,7 +28,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD316",
-    summary="one operation is to take sharded parameters together with ignored ones",
+    summary="one fused operation gets sharded parameters together with ignored ones",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -103,10 +103,10 @@ def reports(program: Program) -> Iterator[Report]:
         what = f"with `{fact.option}=True` the step" if fact.option else "the clipping"
         yield Report(
             program.span(site),
-            f"{what} takes DTensors and plain tensors in one operation, since "
-            f"`{program.text(shard.path, fact.shard.call.func)}` leaves out the `ignored_params` "
-            f"{program.where(shard, site)}",
-            "raises a RuntimeError",
+            f"{what} crashes: it combines DTensors and plain tensors in one operation, since "
+            f"`{program.text(shard.path, fact.shard.call.func)}` {program.where(shard, site)} "
+            "ignores some parameters",
+            "raises RuntimeError",
             (
                 program.evidence(shard, "some parameters stay plain tensors"),
                 *program.conditions(site, shard),
@@ -118,7 +118,10 @@ def reports(program: Program) -> Iterator[Report]:
 def _fix(program: Program, fact: MixedList) -> Fix | Declined:
     code = Code.of(program.tree(fact.site.path))
     if not fact.option:
-        return Declined("DTensors and plain tensors have to be clipped apart, by one norm")
+        return Declined(
+            "the gradients need one common norm; compute it by hand, then "
+            "scale DTensors and plain tensors separately"
+        )
     # A run that does not shard has no reason to be slower.
     apart = program.sometimes_without(fact.site, fact.shard.site)
     safety = Safety.UNSAFE if apart else Safety.SAFE
@@ -132,4 +135,6 @@ def one_by_one(code: Code, build: ir.Node, option: str, safety: Safety) -> Fix:
         if argument.keyword == option and isinstance(argument.value, ir.Constant):
             edit = code.edit(argument.start, argument.end, "foreach=False")
             return Fix("set `foreach=False`", safety, (edit,))
-    raise NoFixError(f"`{option}` is not written in the optimizer's construction")
+    raise NoFixError(
+        f"`{option}` is not passed to the optimizer directly; set it to `False` by hand"
+    )

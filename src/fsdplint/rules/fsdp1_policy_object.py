@@ -24,7 +24,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD401",
-    summary="a sharding call is given a policy that is not of its FSDP's classes",
+    summary="a sharding call gets a policy object of the other FSDP or of the wrong type",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -38,7 +38,7 @@ def reports(program: Program) -> Iterator[Report]:
             program.span(fact.place),
             _message(program, fact),
             _label(fact),
-            (program.evidence(site, "given here"), *program.conditions(site, fact.place)),
+            (program.evidence(site, "passed here"), *program.conditions(site, fact.place)),
             partial(_fix, program, fact),
         )
 
@@ -60,10 +60,10 @@ def _message(program: Program, fact: WrongPolicy) -> str:
     own = f"`{fact.argument.own.rpartition('.')[2]}`"
     foreign = f"`{fact.argument.foreign.rpartition('.')[2]}`"
     said = {
-        Misfit.FOREIGN: f"{call} takes a {own}, and is given the {foreign} of the other FSDP",
-        Misfit.CLASS: f"{call} is given the class {text}, not an instance",
-        Misfit.DTYPE: f"{call} takes a {own}, and is given the dtype {text}",
-        Misfit.VALUE: f"{call} takes a {own} for `{fact.argument.keyword}`, and is given {text}",
+        Misfit.FOREIGN: f"{call} needs a {own} but gets the other FSDP's {foreign}",
+        Misfit.CLASS: f"{call} gets the class {text} instead of an instance",
+        Misfit.DTYPE: f"{call} needs a {own} but gets the dtype {text}",
+        Misfit.VALUE: f"{call} needs a {own} for `{fact.argument.keyword}` but gets {text}",
     }[fact.misfit]
     return f"{said}: {_consequence(fact)}"
 
@@ -78,7 +78,7 @@ def _consequence(fact: WrongPolicy) -> str:
 def _fix(program: Program, fact: WrongPolicy) -> Fix | Declined:
     code = Code.of(program.tree(fact.place.path))
     if fact.shared:
-        return Declined("a model of the other FSDP takes the same object")
+        return Declined("a model of the other FSDP uses the same object; create one for each")
     if fact.misfit is Misfit.CLASS:
         return call_class(code, fact.place.node)
     return own_policy(code, fact.place.node, fact.argument)
@@ -101,7 +101,7 @@ def own_policy(code: Code, made: ir.Node, argument: PolicyArgument) -> Fix:
         made: the call that makes it of the other class, or a dtype or flag in its place.
     """
     if not isinstance(made, (ir.Call, ir.Attribute, ir.Name, ir.Constant)):
-        raise NoFixError(f"`{code.short(made)}` says more than a policy does")
+        raise NoFixError(f"`{code.short(made)}` has arguments that the policy does not take")
     imports = Imports(code, made)
     if argument.own == MIXED_PRECISION_POLICY and isinstance(made, ir.Call):
         edits = precision_policy(code, made, imports)
@@ -109,7 +109,7 @@ def own_policy(code: Code, made: ir.Node, argument: PolicyArgument) -> Fix:
         edits = [code.edit(made.start, made.end, _policy(code, made, argument, imports))]
     edits += imports.edits()
     edits += unused(code, [made], edits)
-    title = f"make it by `{argument.own.rpartition('.')[2]}`"
+    title = f"use `{argument.own.rpartition('.')[2]}`"
     return Fix(title, Safety.UNSAFE, tuple(edits))
 
 
@@ -138,9 +138,9 @@ def _portable(code: Code, made: ir.Call) -> list[ir.Argument]:
 def call_class(code: Code, given: ir.Node) -> Fix:
     """``CPUOffloadPolicy`` to ``CPUOffloadPolicy()``."""
     if not isinstance(given, (ir.Name, ir.Attribute)):
-        raise NoFixError("the class is not given where the call stands")
+        raise NoFixError("the class is chosen elsewhere; pass an instance there")
     name = meaning(code, given)
     if name not in (CPU_OFFLOAD_POLICY, MIXED_PRECISION_POLICY, MIXED_PRECISION):
         raise NoFixError(f"what `{code.short(given)}` is to be made with is not said")
     edit = code.edit(given.end, given.end, "()")
-    return Fix("make an object of the class", Safety.UNSAFE, (edit,))
+    return Fix("create an instance of the class", Safety.UNSAFE, (edit,))

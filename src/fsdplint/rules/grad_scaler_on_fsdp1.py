@@ -34,7 +34,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD314",
-    summary="a GradScaler looks for overflows in this rank's shards of an FSDP1 model only",
+    summary="`GradScaler` on an FSDP1 model sees overflows in local shards only",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -119,14 +119,14 @@ def reports(program: Program) -> Iterator[Report]:
         made, shard = fact.made, fact.shard.site
         yield Report(
             program.span(made),
-            f"`{program.text(made.path, made.node)}` looks for overflows in this rank's shards of "
-            f"the gradients, since `{program.text(shard.path, fact.shard.call.func)}` wraps the "
-            f"model {program.where(shard, made)}: where only some ranks have one, only these skip "
-            "the step and lower their scale",
-            "another decision on each rank",
+            f"`{program.text(made.path, made.node)}` sees overflows only in this rank's gradient "
+            f"shards (`{program.text(shard.path, fact.shard.call.func)}` wraps the model "
+            f"{program.where(shard, made)}): a rank can skip a step that the others take, which "
+            "leaves the model half updated",
+            "checks local shards only",
             (
                 program.evidence(shard, "wrapped by FSDP1 here"),
-                program.evidence(fact.step.site, "steps, or does not, by what this rank sees"),
+                program.evidence(fact.step.site, "steps or skips by this rank's shards alone"),
                 *program.conditions(made, shard),
             ),
             partial(_fix, program, fact),
@@ -135,7 +135,10 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _fix(program: Program, fact: LocalScaler) -> Fix | Declined:
     if program.sometimes_without(fact.made, fact.shard.site):
-        return Declined("the model is not always wrapped, and the sharded scaler waits for ranks")
+        return Declined(
+            "the model is not always wrapped, and `ShardedGradScaler` needs "
+            "a process group; choose the scaler by hand"
+        )
     texts = (unit.text for unit in program.units)
     return shard_scaler(
         Code.of(program.tree(fact.made.path)),
@@ -182,4 +185,6 @@ def shard_scaler(code: Code, made: ir.Node, name: str, certain: bool) -> Fix:
     if isinstance(made.func, ir.Name):
         edits += orphans(code, made.func.id, edits)
     safety = Safety.SAFE if certain else Safety.UNSAFE
-    return Fix("have the scaler ask all ranks for an overflow", safety, tuple(edits))
+    return Fix(
+        "use `ShardedGradScaler`, which combines the overflows of all ranks", safety, tuple(edits)
+    )

@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD321",
-    summary="a gradient hook never runs, since FSDP computes with other parameters",
+    summary="a gradient hook never runs, because FSDP replaces the parameters",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -126,20 +126,26 @@ def reports(program: Program) -> Iterator[Report]:
 def _why(fact: SilentHook, sharding: str) -> str:
     if fact.early:
         return f"it is on parameters that `{sharding}` replaces"
-    return f"no backward reaches the parameters that `{sharding}` makes"
+    return f"the backward does not reach the parameters that `{sharding}` creates"
 
 
 def _fix(program: Program, fact: SilentHook) -> Fix | Declined:
     if fact.hook.name != AFTER_ACCUMULATION:
         return Declined(
-            "`register_hook` is for gradients before the reduction: change them after "
-            "`backward()`, or in a hook of `register_post_accumulate_grad_hook`"
+            "FSDP has no hook for gradients before the reduction; change them after "
+            "`backward()` or use `register_post_accumulate_grad_hook`"
         )
     if not fact.early or fact.shard.keeps_parameters:
-        return Declined("with `use_orig_params=True`, FSDP1 runs hooks on no parameter")
+        return Declined(
+            "FSDP1 with `use_orig_params=True` runs no hook; change "
+            "the gradients after `backward()`"
+        )
     frame = common_frame(fact.hook.site, fact.last.site)
     if frame is None:
-        return Declined("the hook and the sharding are in functions without a common caller")
+        return Declined(
+            "the hook and the sharding are in functions without a common caller; "
+            "register the hook after the sharding by hand"
+        )
     path, moved, last = frame
     code = Code.of(program.tree(path))
     loops = [node for node in code.ancestors(moved) if isinstance(node, ir.For)]
@@ -147,5 +153,5 @@ def _fix(program: Program, fact: SilentHook) -> Fix | Declined:
     whole = [loop for loop in whole if not loop.start <= last.start < loop.end]
     first = whole[-1] if whole else moved
     if last.start < first.start:
-        return Declined("the hook comes after the sharding: take its parameters there, too")
+        return Declined("the parameters were collected before the sharding; collect them after it")
     return move_below(code, first, last, "register the hook after the sharding", Safety.UNSAFE)

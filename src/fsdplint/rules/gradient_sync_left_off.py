@@ -17,7 +17,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD307",
-    summary="gradient reduction is turned off and not on again before the optimizer's step",
+    summary="gradient reduction is turned off and never on again before the optimizer steps",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -33,16 +33,16 @@ def reports(program: Program) -> Iterator[Report]:
         told = program.text(site.path, call)
         evidence = [
             program.evidence(fact.shard.site, "sharded here"),
-            program.evidence(fact.backward.site, "its gradients stay unreduced on each rank"),
+            program.evidence(fact.backward.site, "these gradients are not reduced"),
         ]
         if fact.late is not None:
             evidence.append(program.evidence(fact.late.site, "too late: no backward follows"))
-        evidence.append(program.evidence(step, "finds no gradient"))
+        evidence.append(program.evidence(step, "this step finds no gradient"))
         yield Report(
             program.span(site),
             f"`{told}` {_until(fact)}, so no gradient is reduced and the step "
             f"{program.where(step, site)} changes nothing",
-            "reduces no gradient from here on",
+            "turns gradient reduction off",
             (*evidence, *program.conditions(site)),
             partial(
                 reduce_last_micro_batch,
@@ -55,8 +55,8 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _until(fact: UnreducedStep) -> str:
     if fact.late is not None:
-        return "is only undone behind the last backward"
-    return "is never undone once it is reached" if fact.sticky else "holds in every backward"
+        return "is undone only after the last backward"
+    return "is never undone once it runs" if fact.sticky else "applies to every backward"
 
 
 _PURE = frozenset({"len", "range", "int", "bool", "min", "max"})
@@ -78,9 +78,7 @@ def reduce_last_micro_batch(code: Code, off: ir.Call, step: ir.Node | None) -> F
     if choice is not None:
         call = code.text[off.start : flag.start] + negated(code, choice.test)
         call += code.text[flag.end : off.end]
-        return _fix(
-            "reduce gradients where this condition does not hold", _whole(code, choice, call)
-        )
+        return _fix("reduce gradients when this condition is false", _whole(code, choice, call))
     other = _other_arm(code, off, step)
     if other is not None:
         return _fix("reduce the gradients of the step's own backward", _on(code, off, flag, other))
@@ -101,7 +99,10 @@ def _argument(code: Code, flag: ir.Expr, text: str) -> Edit:
 def _flag(code: Code, off: ir.Call) -> ir.Constant:
     values = [argument.value for argument in off.args if argument.keyword != "recurse"]
     if len(values) != 1 or not isinstance(values[0], ir.Constant):
-        raise NoFixError(f"`{code.short(off)}` is passed what its caller decides")
+        raise NoFixError(
+            f"`{code.short(off)}` gets its value from the caller; pass "
+            "`True` for the step's last backward"
+        )
     return values[0]
 
 
@@ -140,7 +141,10 @@ def _on(code: Code, off: ir.Call, flag: ir.Expr, first: ir.Stmt) -> Edit:
     """``off`` turned around, as a line before ``first``."""
     receiver = off.func.value if isinstance(off.func, ir.Attribute) else off.func
     if not isinstance(receiver, (ir.Name, ir.Attribute)) or not code.starts_line(first):
-        raise NoFixError(f"`{code.short(off)}` cannot be repeated where the step's backward is")
+        raise NoFixError(
+            f"`{code.short(off)}` cannot be repeated before the step's backward; "
+            "turn the reduction on there by hand"
+        )
     call = f"{code.text[off.start : flag.start]}True{code.text[flag.end : off.end]}"
     start, _ = code.extent(first) if code.alone(first) else (code.line_start(first.start), 0)
     return code.insert_lines(start, f"{code.indentation(first)}{call}{code.newline}")

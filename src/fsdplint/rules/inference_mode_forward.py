@@ -26,9 +26,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD312",
-    summary=(
-        "the first forward of a sharded model is made in inference mode, and training follows"
-    ),
+    summary=("the first forward runs in inference mode, so later training fails"),
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -112,14 +110,15 @@ def reports(program: Program) -> Iterator[Report]:
         wrap = program.text(fact.shard.site.path, fact.shard.call.func)
         yield Report(
             program.span(mode),
-            f"the first forward since `{wrap}` {program.where(fact.shard.site, mode)} is made in "
-            "inference mode, which makes inference tensors of the parameters it gathers: "
-            f"`{program.text(later.path, later.node)}` {program.where(later, mode)} cannot use "
-            "them",
-            "the next forward outside of it fails",
+            f"`{program.text(later.path, later.node)}` "
+            f"{program.where(later, mode)} will crash: the "
+            f"first forward after `{wrap}` ({program.where(fact.shard.site, mode)}) runs in "
+            "inference mode and turns the gathered parameters into inference tensors, which no "
+            "later training can use",
+            "the next forward outside fails",
             (
                 program.evidence(first, "the first forward"),
-                program.evidence(later, "raises an exception"),
+                program.evidence(later, "this forward raises an exception"),
                 *program.conditions(first, fact.shard.site),
             ),
             partial(
@@ -143,7 +142,10 @@ def to_no_grad(code: Code, mode: ir.Node, safety: Safety) -> Fix:
     """Replaces a context or decorator that surely turns inference mode on."""
     function = mode.func if isinstance(mode, ir.Call) else mode
     if not isinstance(function, (ir.Name, ir.Attribute)):
-        raise NoFixError(f"`{code.short(mode)}` is not written as torch names it")
+        raise NoFixError(
+            f"`{code.short(mode)}` is not spelled `torch.inference_mode`; "
+            "use `torch.no_grad` by hand"
+        )
     imports = Imports(code, mode)
     named = isinstance(function, ir.Name) and qualified(code, function) == INFERENCE_MODE
     if named:
@@ -151,10 +153,13 @@ def to_no_grad(code: Code, mode: ir.Node, safety: Safety) -> Fix:
     elif isinstance(function, ir.Attribute):
         text = f"{code.slice(function.value)}.no_grad"
     else:
-        raise NoFixError(f"`{code.short(mode)}` is not written as torch names it")
+        raise NoFixError(
+            f"`{code.short(mode)}` is not spelled `torch.inference_mode`; "
+            "use `torch.no_grad` by hand"
+        )
     called = "()" if isinstance(mode, ir.Call) else ""
     edits = [code.edit(mode.start, mode.end, text + called), *imports.edits()]
     if isinstance(function, ir.Name):
         edits += orphans(code, function.id, edits)
-    title = "make no graph by `no_grad`, whose tensors a later forward can use"
+    title = "use `no_grad`, whose tensors a later forward can use"
     return Fix(title, safety, tuple(edits))

@@ -36,7 +36,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD311",
-    summary="a view that a sharded module returns is changed in place, which drops its hook",
+    summary="changing a sharded module's output in place drops its backward hook",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -266,16 +266,17 @@ def reports(program: Program) -> Iterator[Report]:
         harm = (
             "no gradient is reduced, and the model does not train"
             if fact.alone
-            else "the backward does not gather its parameters, and fails"
+            else "the backward fails, since it does not gather the parameters"
         )
         yield Report(
             program.span(change),
             f"`{program.text(change.path, change.node)}` changes the view that "
-            f"`{program.text(call.path, call.node)}` returns, and takes the module's hook off the "
-            f"graph: {harm}",
-            "the hook that starts the unit's backward is lost",
+            f"`{program.text(call.path, call.node)}` returns, which "
+            "drops the module's backward hook: "
+            f"{harm}",
+            "drops the unit's backward hook",
             (
-                program.evidence(call, "the output of a sharded module"),
+                program.evidence(call, "output of a sharded module"),
                 program.evidence(returned, "returned as a view"),
                 program.evidence(fact.shard.site, "sharded here"),
                 *program.conditions(call, fact.shard.site),
@@ -296,13 +297,15 @@ def out_of_place(code: Code, change: ir.Node) -> Fix:
     elif isinstance(change, ir.Call) and isinstance(change.func, ir.Attribute):
         method, name = change.func.attr, code.slice(change.func.value)
         if method[:-1] not in MAKES_NEW:
-            raise NoFixError(f"`{method}` has no form that gives the same in a new tensor")
+            raise NoFixError(f"`{method}` has no out-of-place form; change a clone of the output")
         arguments = code.text[change.func.end : change.end]
         edit = code.edit(change.start, change.end, f"{name} = {name}.{method[:-1]}{arguments}")
         operands = [argument.value for argument in change.args]
     else:
-        raise NoFixError(f"`{code.short(change)}` writes to a part of the view")
-    title = "give a new tensor instead of changing the view"
+        raise NoFixError(
+            f"`{code.short(change)}` writes to part of the view; write to a clone of it"
+        )
+    title = "create a new tensor instead of changing the view"
     numbers = all(_is_number(code, each) for each in operands)
     seen = "no other name for it shows" if numbers else "may be of another dtype"
     title += f", which {seen}"
@@ -317,9 +320,9 @@ def _is_number(code: Code, operand: ir.Expr) -> bool:
 def _augmented(code: Code, change: ir.AugAssign) -> str:
     operator = code.text[change.target.end : change.value.start]
     if not re.fullmatch(r"\s*\S+=\s*", operator):
-        raise NoFixError(f"`{code.short(change)}` is not written out plainly")
+        raise NoFixError(f"`{code.short(change)}` is not a simple assignment")
     name, value = code.slice(change.target), code.slice(change.value)
     if operator.strip()[:-1] not in CHANGES_IN_PLACE:
-        raise NoFixError(f"`{code.short(change)}` is no arithmetic on numbers")
+        raise NoFixError(f"`{code.short(change)}` is not arithmetic on numbers")
     value = value if isinstance(change.value, _PLAIN) else f"({value})"
     return f"{name} = {name} {operator.strip()[:-1]} {value}"

@@ -19,7 +19,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD602",
-    summary="`Join` is given a sharded model",
+    summary="`Join` gets an FSDP model, which it does not support",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -72,10 +72,10 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             Span(site.path, fact.node.start, fact.node.end),
             f"`Join` needs the `join_hook` of `{text}`, which {shard.generation.value} does not "
-            "have: a rank that is out of batches cannot join the collectives of the others",
+            "have: the call crashes",
             "has no `join_hook`",
             (
-                program.evidence(shard.site, "is sharded here"),
+                program.evidence(shard.site, "sharded here"),
                 *program.conditions(site, shard.site),
             ),
             partial(without_join, Code.of(program.tree(site.path)), site.node, fact.node),
@@ -90,7 +90,7 @@ def without_join(code: Code, call: ir.Node, module: ir.Node) -> Fix:
         return _without_element(code, joined, module)
     statement = code.statement(call)
     if not isinstance(statement, ir.With) or [item.value for item in statement.items] != [call]:
-        raise NoFixError(f"`{code.short(call)}` is no context of its own")
+        raise NoFixError(f"`{code.short(call)}` is not a context of its own")
     return Fix("train without `Join`", Safety.UNSAFE, tuple(code.unwrapped(statement)))
 
 
@@ -98,7 +98,7 @@ def _without_element(code: Code, joined: ir.Collection, module: ir.Node) -> Fix:
     elements = list(joined.elements)
     index = next((i for i, each in enumerate(elements) if each is module), None)
     if index is None:
-        raise NoFixError("the list is made elsewhere")
+        raise NoFixError("the list is built elsewhere; remove the sharded model from it by hand")
     if index:
         edit = code.edit(elements[index - 1].end, module.end, "")
     else:

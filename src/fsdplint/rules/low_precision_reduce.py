@@ -27,7 +27,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD403",
-    summary="gradients of several ranks are added up in a low precision",
+    summary="gradients are summed over ranks in low precision",
     severity=Severity.NOTE,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -138,10 +138,10 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(fact.place),
             f"`{program.text(site.path, fact.shard.call.func)}` "
-            f"{program.where(site, fact.place)} sums the gradients of all ranks in "
-            f"{fact.dtype}, which rounds the sum",
+            f"{program.where(site, fact.place)} sums gradients over ranks in {fact.dtype}: "
+            "the rounded sum loses small contributions",
             "rounds the gradients",
-            (program.evidence(site, "given here"),),
+            (program.evidence(site, "passed here"),),
             partial(
                 reduce_in_full,
                 Code.of(program.tree(fact.place.path)),
@@ -157,14 +157,16 @@ _KEYWORD = "reduce_dtype"
 def reduce_in_full(code: Code, made: ir.Node) -> Fix:
     """``reduce_dtype=torch.bfloat16`` to ``reduce_dtype=torch.float32``."""
     if not isinstance(made, ir.Call) or any(argument.star for argument in made.args):
-        raise NoFixError("the policy does not write its fields out")
+        raise NoFixError(
+            "the fields of the policy are set elsewhere; set `reduce_dtype=torch.float32` there"
+        )
     imports = Imports(code, made)
     torch = imports.bound("torch")
     dtype = imports.name("torch", "float32") if torch is None else f"{torch}.float32"
     plain = [argument for argument in made.args if argument.keyword is None]
     given = [argument for argument in made.args if argument.keyword == _KEYWORD] or plain[1:2]
     if not given:
-        raise NoFixError("the dtype does not stand where the policy is made")
+        raise NoFixError("the dtype is chosen elsewhere; set `reduce_dtype=torch.float32` by hand")
     value = given[0].value
     edits = (code.edit(value.start, value.end, dtype), *imports.edits())
     title = "reduce the gradients in float32"

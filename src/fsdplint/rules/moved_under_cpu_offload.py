@@ -43,7 +43,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD405",
-    summary="a model whose parameters FSDP keeps on the CPU is moved to the GPU",
+    summary="a model with CPU offload is moved to the GPU",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -306,15 +306,15 @@ def reports(program: Program) -> Iterator[Report]:
         wrap = program.text(shard.path, fact.shard.call.func)
         yield Report(
             program.span(move),
-            f"`{program.text(move.path, move.node)}` moves parameters to the GPU that `{wrap}` "
-            f"{program.where(shard, move)} keeps on the CPU: "
+            f"`{program.text(move.path, move.node)}` moves parameters to the GPU, but `{wrap}` "
+            f"{program.where(shard, move)} must keep them on the CPU: "
             f"{'`state_dict`' if fact.reads_state else 'the forward'} "
-            f"{program.where(fact.use.site, move)} fails",
-            "the parameters have to stay on the CPU",
+            f"{program.where(fact.use.site, move)} crashes",
+            "must stay on the CPU",
             (
                 program.evidence(shard, "sharded here"),
-                program.evidence(fact.policy, "asks for parameters on the CPU"),
-                program.evidence(fact.use.site, "raises an exception"),
+                program.evidence(fact.policy, "keeps parameters on the CPU"),
+                program.evidence(fact.use.site, "this raises an exception"),
                 *dict.fromkeys(each for one in facts for each in _leads_to(program, one)),
                 *program.conditions(move, shard, fact.policy),
             ),
@@ -337,7 +337,7 @@ def _fix(program: Program, fact: MovedUnderOffload) -> Fix | Declined:
     assert isinstance(module, Object)
     assert isinstance(call, ir.Call)
     if fact.shard.module not in (module, *module.ancestors()):
-        return Declined("parts of the model that are not sharded may need the move")
+        return Declined("unsharded parts of the model may need the move; move only these by hand")
     code = Code.of(program.tree(fact.move.site.path))
     if fact.move.name == "to_empty":
         return set_argument(code, call, 0, "device", '"cpu"', Safety.UNSAFE)
@@ -360,7 +360,9 @@ def stay(code: Code, call: ir.Call, kept: tuple[ir.Argument, ...]) -> Fix:
     """
     receiver = call.func.value if isinstance(call.func, ir.Attribute) else None
     if receiver is None or any(given.star for given in call.args):
-        raise NoFixError(f"`{code.short(call)}` does not show what it moves")
+        raise NoFixError(
+            f"`{code.short(call)}` does not show what it moves; remove the move by hand"
+        )
     title = f"leave `{code.short(receiver)}` on the CPU"
     if kept:
         return Fix(title, Safety.UNSAFE, tuple(without(code, call.args, kept)))
@@ -368,7 +370,9 @@ def stay(code: Code, call: ir.Call, kept: tuple[ir.Argument, ...]) -> Fix:
     if not _is_all(code, statement, call, receiver):
         edit = code.edit(receiver.end, call.end, "")
     elif len(code.block(statement).statements) == 1:
-        raise NoFixError(f"`{code.short(statement)}` is all that its block does")
+        raise NoFixError(
+            f"`{code.short(statement)}` is the only statement of its block; remove the move by hand"
+        )
     else:
         edit = code.delete_lines(*code.extent(statement))
     return Fix(title, Safety.UNSAFE, (edit,))

@@ -21,7 +21,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD303",
-    summary="FSDP1's `no_sync` is called on an FSDP2 module, which has none",
+    summary="`no_sync` is called on an FSDP2 module, which does not have it",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -36,11 +36,11 @@ def reports(program: Program) -> Iterator[Report]:
         unit = as_unit(program, fact.shard, site)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, call)}` raises AttributeError: an FSDP2 model has no "
-            f"`no_sync`, and this is one, {unit}",
+            f"`{program.text(site.path, call)}` raises AttributeError: FSDP2 models have no "
+            f"`no_sync`, and the model is {unit}",
             "no such method under FSDP2",
             (
-                program.evidence(fact.shard.site, "an FSDP2 module from here on"),
+                program.evidence(fact.shard.site, "becomes an FSDP2 module here"),
                 *program.conditions(fact.shard.site),
             ),
             partial(
@@ -94,11 +94,14 @@ def sync_last_micro_batch(code: Code, call: ir.Call | ir.Attribute) -> Fix:
 def _context(code: Code, call: ir.Call | ir.Attribute) -> _Context:
     method = call.func if isinstance(call, ir.Call) else call
     if not isinstance(method, ir.Attribute):
-        raise NoFixError(f"`{code.short(call)}` does not name the model")
+        raise NoFixError(
+            f"`{code.short(call)}` does not name the model; call "
+            "`set_requires_gradient_sync` on it by hand"
+        )
     if any(isinstance(n, (ir.Call, ir.NamedExpr, ir.Yield)) for n in ir.walk(method.value)):
         raise NoFixError(f"`{code.short(method.value)}` cannot be evaluated more than once")
     if isinstance(call, ir.Call) and call.args:
-        raise NoFixError(f"`{code.short(call)}` is not the method of a sharded module")
+        raise NoFixError(f"`{code.short(call)}` is not a method of a sharded module")
     choice = code.parent(call)
     if isinstance(choice, ir.Conditional) and choice.test is not call:
         other = choice.orelse if choice.body is call else choice.body
@@ -114,7 +117,7 @@ def _chosen(
     function = other.func if called and isinstance(other, ir.Call) else other
     name = qualified(code, function)
     if called != isinstance(other, ir.Call) or name != "contextlib.nullcontext":
-        raise NoFixError(f"`{code.short(other)}` may do more than nothing")
+        raise NoFixError(f"`{code.short(other)}` may do something else")
     flag = negated(code, test) if call.start < other.start else code.slice(test)
     return replace(context, flag=flag, test=test, other=function)
 
@@ -142,9 +145,15 @@ def _edits(code: Code, context: _Context) -> Iterator[Edit]:
     elif isinstance(parent, ir.Assign):
         yield from _in_variable(code, context, parent)
     elif isinstance(parent, ir.Argument):
-        raise NoFixError(f"`{code.short(context.node)}` is passed to code that is not known")
+        raise NoFixError(
+            f"`{code.short(context.node)}` is passed to unknown code; call "
+            "`set_requires_gradient_sync` there by hand"
+        )
     else:
-        raise NoFixError(f"`{code.short(context.node)}` is not entered where it is made")
+        raise NoFixError(
+            f"`{code.short(context.node)}` is not entered where it is created; "
+            "call `set_requires_gradient_sync` by hand"
+        )
 
 
 def _calls(code: Code, context: _Context) -> tuple[str, str]:
@@ -160,7 +169,7 @@ def _in_with(code: Code, context: _Context, item: ir.WithItem) -> Iterator[Edit]
     assert isinstance(with_, ir.With)
     _check_with(code, context, item, with_)
     if context.test is None and not _reduced_elsewhere(code, with_):
-        raise NoFixError("no backward outside of it would reduce the gradients")
+        raise NoFixError("no backward outside the context would reduce the gradients")
     indent, newline = code.indentation(with_), code.newline
     off, on = _calls(code, context)
     if len(with_.items) == 1:
@@ -208,7 +217,7 @@ def _check_with(code: Code, context: _Context, item: ir.WithItem, with_: ir.With
     if item.target is not None:
         raise NoFixError(f"`{code.short(item.target)}` is bound to the context")
     if code.comments(with_.start, item.end):
-        raise NoFixError("a comment stands inside the head of the with statement")
+        raise NoFixError("there is a comment in the head of the with statement")
     model = names_in(context.model).reads
     rebound = clash(model, written_between(code, with_, with_.start, with_.end))
     if rebound is not None:
@@ -238,7 +247,9 @@ def _without_item(code: Code, with_: ir.With, item: ir.WithItem) -> Edit:
         start, end = before.target.end if before.target else before.end, item.end
         between = code.text[start : item.start]
     if not _COMMA.fullmatch(between):
-        raise NoFixError(f"`{code.short(item)}` cannot be told apart from the items beside it")
+        raise NoFixError(
+            f"`{code.short(item)}` shares the with statement with items that cannot be separated"
+        )
     return code.edit(start, end, "")
 
 
@@ -254,7 +265,7 @@ def _in_variable(code: Code, context: _Context, assign: ir.Assign) -> Iterator[E
     item = code.parent(use)
     with_ = code.parent(item)
     if not isinstance(item, ir.WithItem) or not isinstance(with_, ir.With):
-        raise NoFixError(f"`{target.id}` is used in more than a with statement")
+        raise NoFixError(f"`{target.id}` is also used outside the with statement")
     if code.parent(statement) not in code.ancestors(with_) or with_.start < statement.end:
         raise NoFixError(f"`{code.short(with_)}` may be reached without `{code.short(assign)}`")
     _check_unchanged(code, context, statement, with_)

@@ -143,7 +143,7 @@ def reports(program: Program) -> Iterator[Report]:
             program.span(site),
             f"`{fact.build.label}` holds the parameters that `{call}` replaces "
             f"{program.where(shard, site)}, so its steps do not change the model",
-            "holds the unsharded parameters",
+            "holds parameters that sharding replaces",
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
@@ -154,7 +154,7 @@ def _evidence(program: Program, fact: StaleOptimizer) -> tuple[Evidence, ...]:
     made = () if module.site is None else (program.evidence(module.site, "the model is built"),)
     return (
         *made,
-        program.evidence(fact.capture.source, "the parameters are taken"),
+        program.evidence(fact.capture.source, "captures the parameters"),
         program.evidence(fact.shard.site, _replacement(fact)),
         *program.conditions(fact.build.site, fact.shard.site),
     )
@@ -171,9 +171,12 @@ def _fix(program: Program, fact: StaleOptimizer) -> Fix | Declined:
     first = fact.capture.source if captured_early else fact.build.site
     frame = common_frame(first, fact.last.site)
     if frame is None:
-        return Declined("the optimizer and the sharding stand in functions that share no caller")
+        return Declined(
+            "the optimizer and the sharding are in functions without a common caller; "
+            "build the optimizer after the sharding by hand"
+        )
     path, moved, last = frame
     if not isinstance(moved, ir.Call):
-        return Declined("the optimizer is built where its class is defined")
+        return Declined("the optimizer is built in its class; build it after the sharding by hand")
     captures = nodes_in_frame(fact.optimizer_captures, first, moved)
     return build_after_sharding(Code.of(program.tree(path)), moved, captures, last)

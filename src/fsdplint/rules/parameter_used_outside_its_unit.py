@@ -268,9 +268,9 @@ def reports(program: Program) -> Iterator[Report]:
         site, shard = fact.use.site, fact.shard
         name = _name(fact.argument) or fact.weight.path().lstrip(".")
         state = (
-            "a DTensor shard, which does not mix with plain tensors"
+            "a DTensor shard there, and mixing it with plain tensors raises"
             if shard.generation is Generation.FSDP2
-            else "a flat shard without its shape"
+            else "only this rank's flat shard there, without its shape"
         )
         sharder = program.text(shard.site.path, shard.call.func)
         yield Report(
@@ -279,7 +279,7 @@ def reports(program: Program) -> Iterator[Report]:
             f"unit (`{sharder}` {program.where(shard.site, site)}): it is {state}",
             "raises",
             (
-                program.evidence(shard.site, "the unit whose forward gathers the parameter"),
+                program.evidence(shard.site, "only this unit's forward gathers it"),
                 *_handing_over(program, fact),
                 *program.conditions(site, shard.site),
             ),
@@ -295,7 +295,7 @@ def _handing_over(program: Program, fact: StrayUse) -> Iterator[Evidence]:
         for given in call.args if isinstance(call, ir.Call) else ():
             named = dotted(given.value)
             if named is not None and f".{named}".endswith(fact.weight.path()):
-                yield program.evidence(Site(path, given.value), "handed over here")
+                yield program.evidence(Site(path, given.value), "passed on here")
                 return
 
 
@@ -323,12 +323,17 @@ def _fix(program: Program, fact: StrayUse) -> Fix | Declined:
         if called is not None:
             return call_layer(code, site.node, *called)
         if not fact.alone:
-            return Declined("the sharding call makes other units, too")
+            return Declined("the sharding call also creates other units")
         return join_outer_unit(Code.of(program.tree(shard.site.path)), shard.call)
     if shard.generation is Generation.FSDP1:
-        return Declined("gather it with `summon_full_params`, or use it in the unit's forward")
+        return Declined(
+            "FSDP1 gathers the parameter only in the unit's forward; use "
+            "it there, or inside `summon_full_params`"
+        )
     if any(program.is_rank_test(guard) for guard in site.guards):
-        return Declined("only some ranks reach this line, and `full_tensor` waits for all")
+        return Declined(
+            "only some ranks get here, and `full_tensor` needs all ranks; call it before the test"
+        )
     if gradient_mode(program, site) not in NO_GRADIENTS:
         return Declined(
             "`full_tensor()` does not average gradients over ranks; use it in the unit's forward"
@@ -374,7 +379,10 @@ def join_outer_unit(code: Code, shard: ir.Call) -> Fix:
     module = module_argument(shard)
     if module is None:
         raise NoFixError(f"`{code.short(shard)}` does not show which argument is the module")
-    title = f"leave `{code.slice(module.value)}` to the unit whose forward uses its parameter"
+    title = (
+        f"do not shard `{code.slice(module.value)}` apart from the "
+        "unit whose forward uses its parameter"
+    )
     return Fix(title, Safety.UNSAFE, (without_sharding(code, shard, module.value),))
 
 

@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD322",
-    summary="parameters are grouped by names or dimensions that FSDP1 has flattened away",
+    summary="parameters are grouped by names or shapes after FSDP1 flattened them",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -201,12 +201,13 @@ def reports(program: Program) -> Iterator[Report]:
         test = program.text(site.path, fact.test)
         yield Report(
             program.span(Site(site.path, fact.test, site.calls, site.guards)),
-            f"`{test}` has the same result for every parameter: `{sharding}` "
+            f"`{test}` has the same result for every parameter, so all "
+            f"end up in one group: `{sharding}` "
             f"{program.where(shard, site)} flattened {_what(fact.names)}",
-            "the same result for every parameter",
+            "same result for every parameter",
             (
-                program.evidence(shard, "flattened here"),
-                program.evidence(fact.use, "depends on the test"),
+                program.evidence(shard, "flattens the parameters"),
+                program.evidence(fact.use, "selected by this test"),
                 *program.conditions(fact.use, shard),
             ),
             partial(_fix, program, fact),
@@ -216,13 +217,13 @@ def reports(program: Program) -> Iterator[Report]:
 def _what(names: bool) -> str:
     if names:
         return "those of each unit into one `_flat_param`"
-    return "them, and each has one dimension"
+    return "them to one dimension"
 
 
 def _fix(program: Program, fact: LostGrouping) -> Fix | Declined:
     if not fact.names:
         return Declined(
-            "FSDP1 keeps parameters of one dimension with `use_orig_params=True` as well: group "
-            "them by names that are gathered before it wraps the model"
+            "parameters have one dimension with `use_orig_params=True`, too; group "
+            "them by names collected before the model is wrapped"
         )
     return keep_original(Code.of(program.tree(fact.shard.site.path)), fact.shard.call, False)

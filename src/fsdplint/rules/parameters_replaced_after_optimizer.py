@@ -117,9 +117,9 @@ def reports(program: Program) -> Iterator[Report]:
         at = fact.load.site if frame is None else Site(frame[0], frame[2])
         yield Report(
             program.span(at),
-            f"this load replaces the parameters that `{fact.build.label}` has taken "
-            f"{program.where(fact.build.site, at)}, so its steps do not change the model",
-            "new parameters, which no optimizer holds",
+            f"this load replaces the parameters that `{fact.build.label}` "
+            f"({program.where(fact.build.site, at)}) holds, so its steps do not change the model",
+            "creates parameters that no optimizer holds",
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
@@ -128,8 +128,8 @@ def reports(program: Program) -> Iterator[Report]:
 def _evidence(program: Program, fact: ReplacedParameters) -> tuple[Evidence, ...]:
     return (
         program.evidence(fact.capture.source, "the optimizer takes the parameters"),
-        program.evidence(fact.load.site, "`assign=True` puts new parameters in their place"),
-        program.evidence(fact.step.site, "steps over the old ones"),
+        program.evidence(fact.load.site, "`assign=True` replaces the parameters"),
+        program.evidence(fact.step.site, "updates the replaced parameters"),
         *program.conditions(fact.load.site, fact.build.site),
     )
 

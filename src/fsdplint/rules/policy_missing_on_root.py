@@ -39,7 +39,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD402",
-    summary="blocks and root of a model compute in different precisions, which meet in a layer",
+    summary="root and blocks use different precisions, which meet in one layer",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -222,11 +222,11 @@ def reports(program: Program) -> Iterator[Report]:
         layer = f"`{fact.layer.path().lstrip('.')}`"
         yield Report(
             program.span(root),
-            f"the root computes in {_named(fact.root_dtype)} and the modules that "
-            f"`{program.text(part.path, fact.part.call.func)}` shards "
-            f"{program.where(part, root)} in {_named(fact.part_dtype)}: they meet in the root's "
-            f"own {layer}",
-            "the forward pass fails",
+            f"the forward crashes in the root's {layer}: the root computes in "
+            f"{_named(fact.root_dtype)}, but the modules that "
+            f"`{program.text(part.path, fact.part.call.func)}` shards {program.where(part, root)} "
+            f"compute in {_named(fact.part_dtype)}",
+            "the forward fails",
             (
                 program.evidence(part, f"{_named(fact.part_dtype)} here"),
                 *program.conditions(root, part),
@@ -236,13 +236,15 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _named(dtype: str) -> str:
-    return dtype.rpartition(".")[2] or "the dtype of its parameters"
+    return dtype.rpartition(".")[2] or "the dtype of their parameters"
 
 
 def _fix(program: Program, fact: PrecisionSplit) -> Fix | Declined:
     root, part = fact.root, fact.part
     if len({root.site.path, part.site.path, *(each.site.path for each in fact.others)}) > 1:
-        return Declined("the calls stand in different files")
+        return Declined(
+            "the calls are in different files; pass the same `mp_policy` to both by hand"
+        )
     code = Code.of(program.tree(root.site.path))
     if fact.part_dtype and not fact.root_dtype:
         others = [each.call for each in fact.others if each.call is not part.call]
@@ -258,20 +260,25 @@ def same_policy(code: Code, source: ir.Call, targets: Sequence[ir.Call]) -> Fix:
     """Gives each of ``targets`` the policy that ``source`` is given, in the same function."""
     given = [a.value for a in source.args if a.keyword == _KEYWORD]
     if len(given) != 1:
-        raise NoFixError(f"`{code.short(source)}` does not write its policy out")
+        raise NoFixError(
+            f"`{code.short(source)}` gets its policy from elsewhere; pass "
+            "the same `mp_policy` to both by hand"
+        )
     edits = [_added(code, source, given[0], target) for target in dict.fromkeys(targets)]
-    return Fix("give both the same `mp_policy`", Safety.UNSAFE, tuple(edits))
+    return Fix("pass the same `mp_policy` to both", Safety.UNSAFE, tuple(edits))
 
 
 def _added(code: Code, source: ir.Call, policy: ir.Expr, target: ir.Call) -> Edit:
     if code.function(source) is not code.function(target):
-        raise NoFixError("the two calls stand in different functions")
+        raise NoFixError(
+            "the two calls are in different functions; pass the same `mp_policy` to both by hand"
+        )
     if not target.args or any(a.keyword == _KEYWORD or a.star for a in target.args):
-        raise NoFixError("each call is given a policy of its own")
+        raise NoFixError("each call has its own policy; choose one for both")
     start, end = sorted((source.start, target.start))
     reads = names_in(policy).reads
     if clash(reads, written_between(code, source, start, end)) or _is_late(code, reads, target):
-        raise NoFixError(f"`{code.short(policy)}` is not the same where the other call stands")
+        raise NoFixError(f"`{code.short(policy)}` may have another value at the other call")
     return add_argument(code, target, f"{_KEYWORD}={code.slice(policy)}")
 
 

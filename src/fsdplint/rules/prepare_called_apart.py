@@ -41,7 +41,7 @@ _PACKAGES = ("torch", "transformers", "accelerate", "datasets")
 
 @dataclass(frozen=True, slots=True)
 class PreparedApart:
-    """A model or an optimizer that is prepared without the other.
+    """A model or an optimizer that is prepared model and optimizer prepared apart.
 
     Attributes:
         alone: the ``prepare`` that is given one of them only; of FSDP1, the model.
@@ -148,7 +148,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(site),
             f"`{call}` {_harm(fact)}",
-            "without the other",
+            "model and optimizer prepared apart",
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
@@ -156,13 +156,18 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _harm(fact: PreparedApart) -> str:
     if fact.build is not None:
-        return f"flattens the parameters that `{fact.build.label}` holds, and is not given it"
-    return "raises ValueError: FSDP2 takes a model and its optimizer in one call"
+        return (
+            f"replaces the parameters of `{fact.build.label}`, which "
+            "it does not get: nothing trains"
+        )
+    return "raises ValueError: under FSDP2, model and optimizer must be prepared in one call"
 
 
 def _evidence(program: Program, fact: PreparedApart) -> tuple[Evidence, ...]:
-    built = () if fact.build is None else (program.evidence(fact.build.site, "built before"),)
-    plugin = () if fact.plugin is None else (program.evidence(fact.plugin, "asks for FSDP"),)
+    built = (
+        () if fact.build is None else (program.evidence(fact.build.site, "optimizer built here"),)
+    )
+    plugin = () if fact.plugin is None else (program.evidence(fact.plugin, "turns FSDP on"),)
     other = () if fact.other is None else (program.evidence(fact.other.site, "the other"),)
     return (*plugin, *built, *other, *program.conditions(fact.alone.site))
 
@@ -171,16 +176,23 @@ def _fix(program: Program, fact: PreparedApart) -> Fix | Declined:
     if fact.build is not None:
         return _built_later(program, fact)
     if fact.other is None:
-        return Declined("the other is not prepared in this program")
+        return Declined(
+            "the program does not prepare the other one; pass both to one `prepare` call"
+        )
     frame = common_frame(fact.alone.site, fact.other.site)
     if frame is None:
-        return Declined("the two calls stand in functions that share no caller")
+        return Declined(
+            "the two calls are in functions without a common caller; "
+            "prepare both in one call by hand"
+        )
     path, *nodes = frame
     one, two = nodes
     if not isinstance(one, ir.Call) or not isinstance(two, ir.Call):
-        return Declined("the two calls are not made one after the other")
+        return Declined("other code runs between the two calls; prepare both in one call by hand")
     if one is not fact.alone.site.node or two is not fact.other.site.node:
-        return Declined("the two calls stand in two functions")
+        return Declined(
+            "the two calls are in different functions; prepare both in one call by hand"
+        )
     return prepare_together(Code.of(program.tree(path)), (one, two))
 
 
@@ -188,7 +200,10 @@ def _built_later(program: Program, fact: PreparedApart) -> Fix | Declined:
     assert fact.build is not None
     frame = common_frame(fact.build.site, fact.alone.site)
     if frame is None:
-        return Declined("the optimizer and the call stand in functions that share no caller")
+        return Declined(
+            "the optimizer and the call are in functions without a common caller; "
+            "build the optimizer after `prepare` by hand"
+        )
     path, built, prepared = frame
     if not isinstance(built, ir.Call):
         return Declined("the optimizer is built where its class is defined")
@@ -202,9 +217,9 @@ def prepare_together(code: Code, calls: tuple[ir.Call, ir.Call]) -> Fix:
     first, second = sorted(calls, key=lambda call: call.start)
     above, below = _assignment(code, first), _assignment(code, second)
     if code.block(above) != code.block(below):
-        raise NoFixError("the two calls are not made one after the other")
+        raise NoFixError("other code runs between the two calls; prepare both in one call by hand")
     if code.slice(first.func) != code.slice(second.func):
-        raise NoFixError("the two calls are not of the same accelerator")
+        raise NoFixError("the two calls are not on the same accelerator")
     given = [path for argument in first.args for path in names_in(argument.value).all]
     changed = clash(given, written_between(code, second, above.end, below.start))
     if changed is not None:
@@ -224,9 +239,9 @@ def _assignment(code: Code, call: ir.Call) -> ir.Assign:
     statement = code.statement(call)
     plain = isinstance(statement, ir.Assign) and statement.value is call
     if not plain or not isinstance(statement, ir.Assign) or len(statement.targets) != 1:
-        raise NoFixError(f"`{code.short(statement)}` does more than prepare")
+        raise NoFixError(f"`{code.short(statement)}` does more than call `prepare`")
     if not call.args or any(a.star or a.keyword is not None for a in call.args):
-        raise NoFixError(f"the arguments of `{code.short(call)}` are not plain")
+        raise NoFixError(f"the arguments of `{code.short(call)}` are not plain names")
     if not code.alone(statement) or code.comments(call.start, call.end):
         raise NoFixError(f"`{code.short(statement)}` shares its lines with other code or comments")
     return statement

@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD315",
-    summary="a reentrant checkpoint has FSDP1 gather a unit once more in every step",
+    summary="reentrant checkpointing makes FSDP1 gather every unit once more per step",
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -131,10 +131,11 @@ def reports(program: Program) -> Iterator[Report]:
         place = Site(call.path, fact.argument)
         yield Report(
             program.span(place),
-            f"`{program.text(call.path, call.node)}` runs a unit that "
-            f"`{program.text(shard.path, fact.shard.call.func)}` makes {program.where(shard, call)}"
-            ": the reentrant way gathers its parameters a third time in every step",
-            "one all-gather more per unit and step",
+            f"`{program.text(call.path, call.node)}` checkpoints an FSDP1 unit (`"
+            f"{program.text(shard.path, fact.shard.call.func)}` "
+            f"{program.where(shard, call)}): with "
+            "reentrant checkpointing, each step all-gathers its parameters three times, not twice",
+            "one more all-gather per step",
             (
                 program.evidence(shard, "the policy makes the checkpointed modules units"),
                 program.evidence(fact.forward.site, "the model is called here"),

@@ -38,7 +38,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD308",
-    summary="a sharded model is used while an evaluation has left its root unsharded",
+    summary="an evaluation leaves the root unsharded, and later changes miss its shards",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -332,15 +332,23 @@ def _evidence(
     opened = root.opened.site
     return (
         program.evidence(root.shard.site, "the root is sharded"),
-        program.evidence(opened, "leaves the root unsharded: no backward follows"),
+        program.evidence(opened, "leaves the root unsharded, since no backward follows"),
         *taken,
         *program.conditions(opened, site),
     )
 
 
 _CONSEQUENCES = {
-    Effect.LOST: ("reaches", "its shards stay as they are", "changes what is dropped next"),
-    Effect.STALE: ("passes by", "the next forward still computes with these", "changes the shards"),
+    Effect.LOST: (
+        "changes",
+        "its shards stay unchanged",
+        "changes tensors that the next reshard drops",
+    ),
+    Effect.STALE: (
+        "does not update",
+        "the next forward still uses them",
+        "changes the shards only",
+    ),
 }
 
 
@@ -372,7 +380,10 @@ def reshard_before(code: Code, source: ir.Call, build: ir.Node | None) -> Fix:
     if dotted(model) is None:
         raise NoFixError(f"`{code.short(source)}` does not name the model")
     if build is None or code.function(build) is not code.function(source):
-        raise NoFixError(f"`{code.short(source)}` is in another function than the optimizer")
+        raise NoFixError(
+            f"`{code.short(source)}` is in another function than the optimizer; call "
+            "`reshard()` by hand before the optimizer is built"
+        )
     first = min(code.statement(source), code.statement(build), key=lambda node: node.start)
     return _insert(code, code.slice(model), first, "the optimizer is built")
 
@@ -381,7 +392,7 @@ def reshard_before(code: Code, source: ir.Call, build: ir.Node | None) -> Fix:
 def reshard_before_use(code: Code, model: str, use: ir.Node) -> Fix:
     """Inserts ``model.reshard()`` before the statement that ``use`` is in."""
     if not model:
-        raise NoFixError("the model has no name where this stands")
+        raise NoFixError("the model has no name here; call `reshard()` on it by hand")
     return _insert(code, model, code.statement(use), "this")
 
 

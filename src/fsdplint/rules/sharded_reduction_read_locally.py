@@ -22,7 +22,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD305",
-    summary="a number reduced from a DTensor is read on each rank from its own shard",
+    summary="a reduction of a DTensor is read before it is combined over ranks",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -119,14 +119,14 @@ def reports(program: Program) -> Iterator[Report]:
         site, shard = fact.read.site, fact.shard
         what = program.text(fact.reduced.path, fact.reduced.node)
         read = program.text(site.path, site.node)
-        of = "" if read == what else f"`{what}`, "
+        of = "" if read == what else f" (`{what}`)"
         yield Report(
             program.span(site),
-            f"`{read}` reads only this rank's part of {of}a reduction of "
-            f"{_reduced(program, shard, site)}",
-            "another number on each rank",
+            f"`{read}` reads a value reduced from this rank's shards only{of}: every rank gets "
+            f"another number, since {_reduced(program, shard, site)}",
+            "differs between ranks",
             (
-                program.evidence(fact.reduced, "reduced on each rank for itself"),
+                program.evidence(fact.reduced, "reduced over the local shard"),
                 program.evidence(shard.site, "the tensors become DTensor shards"),
                 *program.conditions(site, shard.site),
             ),
@@ -137,16 +137,21 @@ def reports(program: Program) -> Iterator[Report]:
 def _reduced(program: Program, shard: Sharding, at: Site) -> str:
     if isinstance(shard, Shard):
         sharder = program.text(shard.site.path, shard.call.func)
-        return f"what `{sharder}` shards {program.where(shard.site, at)}"
-    return f"the tensors of {as_unit(program, shard, at)}"
+        return f"`{sharder}` {program.where(shard.site, at)} shards the tensors"
+    return f"the tensors belong to {as_unit(program, shard, at)}"
 
 
 def _fix(program: Program, fact: LocalRead) -> Fix | Declined:
     site = fact.read.site
     if any(program.is_rank_test(guard) for guard in site.guards):
-        return Declined("only some ranks come here, and `full_tensor` waits for all")
+        return Declined(
+            "only some ranks get here, and `full_tensor` needs all ranks; call it before the test"
+        )
     if (fact.reduced.path, fact.reduced.calls) != (site.path, site.calls):
-        return Declined("the number is reduced in one function and read in another")
+        return Declined(
+            "the value is reduced in one function and read in another; "
+            "call `full_tensor()` before it is read"
+        )
     if program.sometimes_without(site, fact.shard.site):
         return Declined("the model is not always sharded, and a plain tensor has no `full_tensor`")
     return combine(Code.of(program.tree(site.path)), site.node)
@@ -165,7 +170,7 @@ def combine(code: Code, read: ir.Node) -> Fix:
         read: the call of ``item``, ``float`` or the like, or the expression that is read itself.
     """
     edits = tuple(_edits(code, read))
-    return Fix("combine the parts of all ranks by `full_tensor()` first", Safety.UNSAFE, edits)
+    return Fix("call `full_tensor()` to combine the values of all ranks", Safety.UNSAFE, edits)
 
 
 def _edits(code: Code, read: ir.Node) -> Iterator[Edit]:
@@ -177,7 +182,10 @@ def _edits(code: Code, read: ir.Node) -> Iterator[Edit]:
     if isinstance(read, ir.Call) and _reads_argument(read):
         read = read.args[0].value
     elif isinstance(read, ir.Call) and _is_asked(read):
-        raise NoFixError(f"`{code.short(read)}` reads several numbers at once")
+        raise NoFixError(
+            f"`{code.short(read)}` reads several values at once; "
+            "call `full_tensor()` on each by hand"
+        )
     if isinstance(read, _PRIMARY):
         yield code.edit(read.end, read.end, _WHOLE)
     else:

@@ -39,7 +39,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD603",
-    summary="a rank skips a training step by a number of its own",
+    summary="a rank can skip a training step that the other ranks take",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -196,7 +196,7 @@ def reports(program: Program) -> Iterator[Report]:
         skipped, test = fact.skipped.site, program.text(site.path, fact.branch.test)
         yield Report(
             program.span(site),
-            f"`{test}` depends on this rank's own batch: {_effect(program, fact, site)}",
+            f"`{test}` depends on this rank's batch: {_effect(program, fact, site)}",
             "may differ between ranks",
             (
                 program.evidence(fact.source.site, "computed from this rank's own batch"),
@@ -212,8 +212,8 @@ def _effect(program: Program, fact: SkippedStep, at: Site) -> str:
     site = fact.skipped.site
     call = f"`{program.text(site.path, site.node)}` {program.where(site, at)}"
     if fact.skipped.name == "step":
-        return f"a rank that skips {call} keeps its old shards, while the others update theirs"
-    return f"a rank that skips {call} leaves the others waiting in it until they time out"
+        return f"a rank that skips {call} keeps old shards while the others update theirs"
+    return f"if one rank skips {call}, the others hang there"
 
 
 def _fix(program: Program, fact: SkippedStep) -> Fix | Declined:
@@ -233,9 +233,14 @@ def agree_first(code: Code, branch: ir.If, skipped: ir.Node | None, go: bool) ->
     """
     test = branch.test
     if code.is_elif(branch) or not code.starts_line(branch):
-        raise NoFixError(f"`{code.short(test)}` is one of several branches")
+        raise NoFixError(
+            f"`{code.short(test)}` is one of several branches; reduce "
+            "the test over all ranks by hand"
+        )
     if any(isinstance(node, ir.NamedExpr) for node in ir.walk(test)):
-        raise NoFixError(f"`{code.short(test)}` assigns a variable")
+        raise NoFixError(
+            f"`{code.short(test)}` assigns a variable; reduce the test over all ranks by hand"
+        )
     tensor = _tensor(code, branch, skipped)
     imports = Imports(code, branch)
     torch, dist = imports.module("torch", "torch"), imports.module(DISTRIBUTED, "dist")
@@ -253,7 +258,7 @@ def agree_first(code: Code, branch: ir.If, skipped: ir.Node | None, go: bool) ->
         code.edit(test.start, test.end, flag),
         *imports.edits(),
     )
-    return Fix(f"let the ranks agree on `{code.short(test)}` first", Safety.UNSAFE, edits)
+    return Fix(f"make all ranks agree on `{code.short(test)}` first", Safety.UNSAFE, edits)
 
 
 def _tensor(code: Code, branch: ir.If, skipped: ir.Node | None) -> str:
@@ -268,7 +273,7 @@ def _tensor(code: Code, branch: ir.If, skipped: ir.Node | None) -> str:
     for name in (_scaled(code, node) for node in given):
         if name in before:
             return name
-    raise NoFixError("no tensor of the loss has a name there, and the flag needs its device")
+    raise NoFixError("the loss has no name here; reduce the test over all ranks by hand")
 
 
 def _scaled(code: Code, node: ir.Expr) -> str:
