@@ -68,8 +68,8 @@ def test_the_ranks_agree_first(marked: str, go: bool, expected: str) -> None:
     [
         ("l = f()\nif a:\n    b()\nelif <t:l > 1:t>:\n    c()\n<b:l.backward():b>\n", "several"),
         ("l = f()\nif <t:(v := l.item()) > 1:t>:\n    c()\n<b:l.backward():b>\n", "assigns"),
-        ("if <t:v > 1:t>:\n    c()\nl = f()\n<b:l.backward():b>\n", "no tensor of the loss"),
-        ("v = l.item()\nif <t:v > 1:t>:\n    c()\n", "no tensor of the loss"),
+        ("if <t:v > 1:t>:\n    c()\nl = f()\n<b:l.backward():b>\n", "the loss has no name here"),
+        ("v = l.item()\nif <t:v > 1:t>:\n    c()\n", "the loss has no name here"),
     ],
 )
 def test_a_test_that_the_ranks_cannot_be_asked_for(marked: str, part: str) -> None:

@@ -63,24 +63,24 @@ def test_a_model_that_is_not_always_wrapped_is_asked() -> None:
         ("<n:clip(m.parameters(), 1, norm=2):n>", "not called as torch defines it"),
         (
             "<n:clip(ps, 1):n>",
-            "`ps` does not name the model; call `set_requires_gradient_sync` on it by hand",
+            "`ps` does not name the model",
         ),
         (
             "ps = list(m.parameters())\n<n:clip(ps, 1):n>",
-            "`ps` does not name the model; call `set_requires_gradient_sync` on it by hand",
+            "`ps` does not name the model",
         ),
         (
             "<n:clip(list(m.parameters()), 1):n>",
-            "does not name the model; call `set_requires_gradient_sync` on it by hand",
+            "does not name the model",
         ),
         (
             "<n:clip([p for p in m.parameters() if p.ndim > 1], 1):n>",
-            "does not name the model; call `set_requires_gradient_sync` on it by hand",
+            "does not name the model",
         ),
         ("<n:clip(m.parameters(recurse=False), 1):n>", "leaves parameters out"),
         ("<n:clip(unwrap(m).parameters(), 1):n>", "may be the module inside the root"),
         ("x = m.module\n<n:clip(x.parameters(), 1):n>", "`x` is the module inside the root"),
-        ("<n:clip(  # all\n    m.parameters(), 1):n>", "a comment stands inside"),
+        ("<n:clip(  # all\n    m.parameters(), 1):n>", "there is a comment inside"),
     ],
 )
 def test_declines(marked: str, expected: str) -> None:
@@ -90,7 +90,7 @@ def test_declines(marked: str, expected: str) -> None:
 
 def test_declines_to_ask_inside_other_code() -> None:
     _, fix = clipped("if <n:clip(m.parameters(), 1):n> > 2:\n    pass\n", wrapped=False)
-    assert "stands in a longer one" in reason(fix)
+    assert "part of a larger expression" in reason(fix)
 
 
 _HEAD = """\
@@ -207,4 +207,4 @@ def test_the_ranks_have_equally_many_batches_of_a_distributed_sampler(
         assert finding.fix.safety is Safety.SAFE
     else:
         assert finding.fix is None
-        assert "only some ranks come here" in (finding.fix_declined or "")
+        assert "only some ranks get here" in (finding.fix_declined or "")

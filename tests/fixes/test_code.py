@@ -44,7 +44,7 @@ def test_comments_belong_to_their_statement(text: str, index: int, lines: str | 
 @pytest.mark.parametrize("text", ["a; b\n", "a; \\\n  b\n", "x = 1; \\\nb\n"])
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_shared_line_has_no_extent(text: str, index: int) -> None:
-    with pytest.raises(NoFixError, match="shares its line with other code"):
+    with pytest.raises(NoFixError, match="shares its line with other code; put it on its own line"):
         extent(text, index)
 
 
@@ -53,7 +53,10 @@ def test_a_one_line_suite_and_an_elif_have_no_extent() -> None:
     outer = file.module.body[0]
     assert isinstance(outer, ir.If)
     for statement in (outer.body[0], outer.orelse[0]):
-        with pytest.raises(NoFixError, match="shares its line with other code"):
+        with pytest.raises(
+            NoFixError,
+            match="shares its line with other code; put it on its own line",
+        ):
             file.extent(statement)
 
 

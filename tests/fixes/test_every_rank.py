@@ -404,7 +404,7 @@ if x is None:
 elif rank == 0:
     model(x)
 """,
-        "`rank == 0` is one of several branches; reduce the test over all ranks by hand",
+        "`rank == 0` is one of several branches; move the call before the test by hand",
     ),
     "caller writes": (
         "FSDP2",
@@ -424,7 +424,7 @@ if rank == 0:
     dist.barrier()
     print("b")
 """,
-        "`dist.barrier()` has to stay behind what comes before it",
+        "`dist.barrier()` cannot move before the code above it",
     ),
     "changed before": (
         "FSDP2",
@@ -456,7 +456,7 @@ def f(done):
     model(x)
 f(x is None)
 """,
-        "`rank != 0 or done` asks for more than the rank",
+        "`rank != 0 or done` tests more than the rank",
     ),
     "nested": (
         "FSDP2",
@@ -477,7 +477,7 @@ match rank:
     case _:
         pass
 """,
-        "`case 0:` is one of several branches; reduce the test over all ranks by hand",
+        "`case 0:` is one of several branches; move the call before the test by hand",
     ),
     "two tests": (
         "FSDP2",
@@ -526,8 +526,8 @@ def save(step):
 for step in range(1000):
     save(step)
 """,
-        "`step % 100` decides below the test of the rank whether this is called; test it above, "
-        "so that all ranks agree on it",
+        "`step % 100` decides after the rank test whether this is called; test it before, "
+        "so that all ranks agree",
     ),
 }
 

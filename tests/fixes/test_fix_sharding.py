@@ -210,7 +210,7 @@ def test_arguments_are_set_and_dropped() -> None:
     assert at.fixed(drop_argument(at.code, call(at), "r")) == "s(m, k=2)\n"
     hidden = Snippet("<call:s(m, **k):call>\n")
     assert reason(drop_argument(hidden.code, call(hidden), "r")) == (
-        "`s(m, **k)` does not show its `r`"
+        "`s(m, **k)` does not pass `r` directly; change it by hand"
     )
 
 

@@ -302,7 +302,7 @@ def test_a_way_out_that_is_not_plain_is_left_alone() -> None:
         f"{DEF}    if <g:r == 0:g>:\n        for x in p:\n            if x:\n"
         f"                return\n        {SAVE}"
     )[1]
-    assert reason(fix) == "`for x in p:` may leave before that"
+    assert reason(fix) == "`for x in p:` may leave the function first"
 
 
 def test_a_function_of_one_rank_cannot_gather() -> None:

@@ -206,7 +206,7 @@ class T:
     def inner(self):
         self.s = S(self.o)
 """,
-        "`self.setup()` may use `self.o` and has to stay",
+        "`self.setup()` may use `self.o` and cannot move",
     )
 
 
@@ -245,39 +245,39 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
     [
         (
             "lr = 1\no = <first:A(m.parameters(), lr=lr):first>\nlr = 2\n<last:shard(m):last>\n",
-            "`lr = 2` changes `lr` in between",
+            "`lr = 2` changes `lr` in between; move the construction by hand",
         ),
         (
             "o = <first:A(m.parameters(), lr=c.lr):first>\nc.lr *= 2\n<last:shard(m):last>\n",
-            "`c.lr *= 2` changes `c.lr` in between",
+            "`c.lr *= 2` changes `c.lr` in between; move the construction by hand",
         ),
         (
             "o = <first:A(m.parameters()):first>\nm = Other()\n<last:shard(m):last>\n",
-            "`m = Other()` changes `m` in between",
+            "`m = Other()` changes `m` in between; move the construction by hand",
         ),
         (
             "g = [<p:m.parameters():p>]\no = <first:A(g):first>\nh.append(1)\n"
             "<last:shard(m, g):last>\n",
-            "`shard(m, g)` may use `g` and has to stay",
+            "`shard(m, g)` may use `g` and cannot move",
         ),
         (
             "o = <first:A(m.parameters()):first>\n<last:prepare(m, o):last>\n",
-            "`prepare(m, o)` may use `o` and has to stay",
+            "`prepare(m, o)` may use `o` and cannot move",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    if x:\n        return 1\n"
             "    <last:shard(m):last>\n",
-            "`if x:` may leave before the new place",
+            "`if x:` may leave the function before the new place",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    if x:\n        return o\n"
             "    <last:shard(m):last>\n",
-            "`if x:` has to move but may leave before the new place",
+            "`if x:` has to move, but may leave the function first",
         ),
         (
             "for x in y:\n    o = <first:A(m.parameters()):first>\n    if x: continue\n"
             "    <last:shard(m):last>\n",
-            "`if x: continue` may leave before the new place",
+            "`if x: continue` may leave the function before the new place",
         ),
         (
             "def f(m):\n    return <first:A(m.parameters()):first>\ndef g(m):\n"
@@ -286,7 +286,8 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         ),
         (
             "for x in y:\n    o = <first:A(m.parameters()):first>\n<last:shard(m):last>\n",
-            "`A(m.parameters())` is nested in code that cannot move as a whole",
+            "`A(m.parameters())` is part of code that cannot move as a whole; "
+            "build the optimizer after the sharding by hand",
         ),
         (
             "if x:\n    o = <first:A(m.parameters()):first>\nelse:\n    <last:shard(m):last>\n",
@@ -294,15 +295,15 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         ),
         (
             "<last:shard(m):last>\no = <first:A(m.parameters()):first>\n",
-            "`shard(m)` does not come after what has to move",
+            "`shard(m)` does not come after the code that has to move",
         ),
         (
             "o = <first:A(m.parameters()):first>; p = 1\n<last:shard(m):last>\n",
-            "`o = A(m.parameters())` shares its line with other code",
+            "`o = A(m.parameters())` shares its line with other code; put it on its own line",
         ),
         (
             "o = <first:A(m.parameters()):first>\n<last:shard(m):last>; p = 1\n",
-            "`shard(m)` shares its line with other code",
+            "`shard(m)` shares its line with other code; put it on its own line",
         ),
         (
             "o = <first:A(m.parameters()):first>\ntry:\n    <last:shard(m):last>\n"
@@ -316,16 +317,16 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         ),
         (
             "o = <first:A(m.parameters()):first>\nshard(m.a, o.x)\n<last:shard(m):last>\n",
-            "`shard(m.a, o.x)` calls `shard` too and has to stay",
+            "`shard(m.a, o.x)` calls `shard` too and cannot move",
         ),
         (
             "o = <first:A(m.parameters()):first>\nfor b in o.x: pass\nuse(b)\n"
             "for b in y: pass\nz(b)\n<last:shard(b):last>\n",
-            "`for b in y: pass` changes `b` in between",
+            "`for b in y: pass` changes `b` in between; move the construction by hand",
         ),
         (
             "o = <first:A(m.parameters()):first>\ndel o\n<last:shard(m):last>\n",
-            "`del o` may use `o` and has to stay",
+            "`del o` may use `o` and cannot move",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    yield o\n"
@@ -335,12 +336,12 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         (
             "o = <first:A(m.parameters()):first>\ndef show():\n    print(o)\n\n"
             "t = Trainer(show)\n<last:t.shard(m):last>\n",
-            "`t.shard(m)` may use `t` and has to stay",
+            "`t.shard(m)` may use `t` and cannot move",
         ),
         (
             "def show():\n    print(o)\n\no = <first:A(m.parameters()):first>\nshow()\n"
             "<last:shard(m):last>\n",
-            "`show()` may use `o` and has to stay",
+            "`show()` may use `o` and cannot move",
         ),
         (
             "f = lambda: (<first:A(m.parameters()):first>, <last:shard(m):last>)\n",
@@ -349,12 +350,12 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         (
             "def f(self):\n    self.o = <first:A(m.parameters()):first>\n    self.log()\n"
             "    <last:shard(m):last>\n",
-            "`self.log()` may use `self.o` and has to stay",
+            "`self.log()` may use `self.o` and cannot move",
         ),
         (
             "class A(B):\n    def f(self):\n        self.o = <first:A(m.parameters()):first>\n"
             "        super().f()\n        <last:shard(m):last>\n",
-            "`super().f()` may use `self.o` and has to stay",
+            "`super().f()` may use `self.o` and cannot move",
         ),
     ],
 )
@@ -367,4 +368,4 @@ def test_a_file_without_exact_places_is_declined() -> None:
     module = type(at.code.module)(0, 0, "", at.code.module.body, exact=False)
     code = type(at.code)(at.code.path, at.code.text, module)
     result = move_below(code, at["first"], at["last"], "move", Safety.UNSAFE)
-    assert reason(result) == "the exact places of this file's code are not known"
+    assert reason(result) == "the positions of the code in this file are unknown"

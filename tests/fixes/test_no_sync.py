@@ -251,7 +251,7 @@ def test_conditional(marked: str, expected: str) -> None:
         ),
         (
             "c = <n:m.no_sync():n>; b\nwith c:\n    a()\n",
-            "`c = m.no_sync()` shares its line with other code",
+            "`c = m.no_sync()` shares its line with other code; put it on its own line",
         ),
     ],
 )

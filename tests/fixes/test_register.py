@@ -69,7 +69,7 @@ def test_the_method_is_registered_where_the_module_is_sharded(marked: str, expec
         ),
         (
             f"{IMPORT}def f(m): return <shard:fully_shard(m):shard>\n",
-            "`return fully_shard(m)` shares its line with other code",
+            "`return fully_shard(m)` shares its line with other code; put it on its own line",
         ),
         (
             f"{IMPORT}def f(m):\n    return <shard:fully_shard(m):shard>, 1\n",

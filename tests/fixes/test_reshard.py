@@ -45,8 +45,7 @@ def test_the_root_is_resharded_before(marked: str, expected: str) -> None:
     [
         (
             "o = <o:SGD(<p:make().parameters():p>):o>\n",
-            "`make().parameters()` does not name the model; call "
-            "`set_requires_gradient_sync` on it by hand",
+            "`make().parameters()` does not name the model",
         ),
         (
             "def f(m):\n    return <p:m.parameters():p>\no = <o:SGD(f(x)):o>\n",
@@ -60,7 +59,7 @@ def test_the_root_is_resharded_before(marked: str, expected: str) -> None:
         ),
         (
             "if x: o = <o:SGD(<p:m.parameters():p>):o>\n",
-            "`o = SGD(m.parameters())` shares its line with other code",
+            "`o = SGD(m.parameters())` shares its line with other code; put it on its own line",
         ),
     ],
 )

@@ -82,12 +82,13 @@ def found(rule: str, program: str) -> Finding:
         (
             "parameters-grouped-after-flattening",
             FLAT.format("", "  # one\n") + DECAY,
-            "a comment stands behind the last argument",
+            "there is a comment after the last argument",
         ),
         (
             "rank0-state-loaded-by-all",
             SHARDED + LONE % "**{'full_state_dict': True}",
-            "the arguments of `StateDictOptions` are not all written out",
+            "the arguments of `StateDictOptions` are not all literal "
+            "arguments; change the call by hand",
         ),
     ],
 )

@@ -159,8 +159,7 @@ class Code(Tree):
         """
         if not self.alone(statement) or self.is_elif(statement):
             raise NoFixError(
-                f"`{self.short(statement)}` shares its line with other code; "
-                "split the line and run the fix again"
+                f"`{self.short(statement)}` shares its line with other code; put it on its own line"
             )
         start = self.line_start(self.head(statement))
         while start > 0 and self._travels(self.line(start - 1), self.indentation(statement)):
@@ -218,8 +217,7 @@ class Code(Tree):
         first = owner.body[0]
         if not self.starts_line(owner) or not self.starts_line(first):
             raise NoFixError(
-                f"`{self.short(owner)}` shares its line with other code; "
-                "split the line and run the fix again"
+                f"`{self.short(owner)}` shares its line with other code; put it on its own line"
             )
         last = owner.test if isinstance(owner, ir.If) else owner.items[-1]
         start, inside = self.line_start(owner.start), self.line_end(self.text.index(":", last.end))

@@ -217,7 +217,9 @@ def _extracted(
     """``name = call`` above ``place``, and the name where the call was."""
     expression = _whole(code, guarded.call, statement)
     if not code.starts_line(place):
-        raise NoFixError(f"`{code.short(place)}` shares its line with other code")
+        raise NoFixError(
+            f"`{code.short(place)}` shares its line with other code; put it on its own line"
+        )
     name = fresh(code, guarded.call, guarded.name)
     text = f"{name} = {code.slice(expression)}{code.newline}"
     text = _under(code, condition, text, code.indentation(place))
@@ -249,7 +251,9 @@ def _lifted(
     extents = [code.extent(statement) for statement in moved]
     body = "".join(_reindented(code, start, end, moved[0]) for start, end in extents)
     if not code.starts_line(place):
-        raise NoFixError(f"`{code.short(place)}` shares its line with other code")
+        raise NoFixError(
+            f"`{code.short(place)}` shares its line with other code; put it on its own line"
+        )
     deletions = [code.delete_lines(start, end) for start, end in extents]
     if not staying:
         deletions = [code.edit(*extents[0], f"{code.indentation(moved[0])}pass{code.newline}")]

@@ -41,7 +41,9 @@ def move_below(
     plan = _plan(code, first, last, with_)
     extents = [code.extent(statement) for statement in plan.moved]
     if not code.ends_line(plan.last):
-        raise NoFixError(f"`{code.short(plan.last)}` shares its line with other code")
+        raise NoFixError(
+            f"`{code.short(plan.last)}` shares its line with other code; put it on its own line"
+        )
     lines = "".join(code.text[start:end] for start, end in extents)
     at = code.after(plan.last)
     deletions = [code.delete_lines(start, end) for start, end in _merged(extents)]

@@ -272,7 +272,9 @@ def register_method(code: Code, shard: ir.Call, method: str, safety: Safety) -> 
     ):
         raise NoFixError(f"`{code.short(shard)}` is part of a larger expression")
     if not code.alone(statement):
-        raise NoFixError(f"`{code.short(statement)}` shares its line with other code")
+        raise NoFixError(
+            f"`{code.short(statement)}` shares its line with other code; put it on its own line"
+        )
     model = _model(code, statement, shard)
     imports = Imports(code, shard)
     register = imports.name(_package(code, shard), REGISTER_FORWARD.rpartition(".")[2])
