@@ -9,7 +9,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.gradient_sync import missing_no_syncs
-from fsdplint.engine.facts.sharding import as_unit
+from fsdplint.engine.facts.sharding import as_state
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
@@ -33,7 +33,7 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in missing_no_syncs(program):
         site, call = fact.call.site, fact.call.site.node
         assert isinstance(call, ir.Call)
-        unit = as_unit(program, fact.shard, site)
+        unit = as_state(program, fact.shard, site)
         yield Report(
             program.span(site),
             f"`{program.text(site.path, call)}` raises AttributeError: FSDP2 models have no "
