@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from fsdplint.finding import Severity
-from fsdplint.pages import diagnosis
+from fsdplint.outcome import Outcome
+from fsdplint.pages import diagnosis, harm, page, unmarked
 from fsdplint.pages.diagnosis import Frame, diagnose, frames, known_errors
+from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text
+from fsdplint.report.style import plain
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 
@@ -310,3 +313,15 @@ def test_more_than_a_rule_speaks_for_a_cause_of_the_same_message_or_with_a_text_
         assert (bool(matches), first.leads(matches)) == (True, leads)
     (alone,) = known_errors("CUDA out of memory.")
     assert alone.leads([])
+
+
+def test_a_rule_is_explained_by_its_harm() -> None:
+    (match,) = diagnose("AttributeError: 'FSDPGPT' object has no attribute 'no_sync'", RULES)
+    text = page(match.rule.name)
+    expected = text.partition("## Why is this bad?\n\n")[2].partition("\n\n")[0]
+    assert harm(text) == expected != ""
+    outcome = Outcome((), {}, base="/")
+    told = diagnosis_as_text([match], [], outcome, [], plain, 10_000)
+    assert f"  {unmarked(expected)}\n" in told
+    (described,) = json.loads(diagnosis_as_json([match], [], outcome, []))["rules"]
+    assert described["harm"] == expected

@@ -40,6 +40,22 @@ def test_where_a_link_leads(link: str, there: str, target: str) -> None:
     assert site._target(link, site.source(there), there, "R") == target
 
 
+class File:
+    src_uri = "errors.md"
+
+
+class ErrorsPage:
+    file = File
+
+
+def test_the_page_of_errors_links_within_the_site() -> None:
+    markdown = site.run_path(str(ROOT / "scripts" / "reference.py"))["errors"]()
+    links = set(re.findall(r"\]\((rules/[\w-]+\.md)\)", markdown))
+    assert len(links) > 30
+    assert all((ROOT / link).is_file() for link in links)
+    assert site.on_page_markdown(markdown, ErrorsPage, {"repo_url": "R"}) == markdown
+
+
 def test_each_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]
     named = set(re.findall(r": ([\w/-]+\.md)", navigation))
