@@ -63,19 +63,19 @@ def test_a_model_that_is_not_always_wrapped_is_asked() -> None:
         ("<n:clip(m.parameters(), 1, norm=2):n>", "not called as torch defines it"),
         (
             "<n:clip(ps, 1):n>",
-            "`ps` does not name the model",
+            "`ps` does not name the model; call the root's `clip_grad_norm_` by hand",
         ),
         (
             "ps = list(m.parameters())\n<n:clip(ps, 1):n>",
-            "`ps` does not name the model",
+            "`ps` does not name the model; call the root's `clip_grad_norm_` by hand",
         ),
         (
             "<n:clip(list(m.parameters()), 1):n>",
-            "does not name the model",
+            "does not name the model; call the root's `clip_grad_norm_` by hand",
         ),
         (
             "<n:clip([p for p in m.parameters() if p.ndim > 1], 1):n>",
-            "does not name the model",
+            "does not name the model; call the root's `clip_grad_norm_` by hand",
         ),
         ("<n:clip(m.parameters(recurse=False), 1):n>", "leaves parameters out"),
         ("<n:clip(unwrap(m).parameters(), 1):n>", "may be the module inside the root"),

@@ -385,7 +385,8 @@ if rank == 0:
     with FSDP.state_dict_type(model, 1):
         torch.save(model.state_dict(), "x")
 """,
-        "`with FSDP.state_dict_type(model, 1):` does more than the collective needs",
+        "`with FSDP.state_dict_type(model, 1):` does more than the collective "
+        "needs; move the call before the test by hand",
     ),
     "no_grad": (
         "FSDP2",
@@ -394,7 +395,8 @@ if rank == 0:
     with torch.no_grad():
         print(model(x))
 """,
-        "`with torch.no_grad():` does more than the collective needs",
+        "`with torch.no_grad():` does more than the collective needs; "
+        "move the call before the test by hand",
     ),
     "elif": (
         "FSDP2",
@@ -424,7 +426,7 @@ if rank == 0:
     dist.barrier()
     print("b")
 """,
-        "`dist.barrier()` cannot move before the code above it",
+        "`dist.barrier()` cannot move before the code above it; move the call by hand",
     ),
     "changed before": (
         "FSDP2",
@@ -434,7 +436,7 @@ if rank == 0:
     print("once")
     torch.save(get_model_state_dict(model, options=options), "p")
 """,
-        "`options` changes between the rank test and the collective",
+        "`options` changes between the rank test and the collective; move the call by hand",
     ),
     "used before": (
         "FSDP2",
@@ -466,7 +468,8 @@ if rank == 0:
         model(x)
     print("a")
 """,
-        "`if x is not None:` does more than the collective needs",
+        "`if x is not None:` does more than the collective needs; "
+        "move the call before the test by hand",
     ),
     "match": (
         "FSDP2",
@@ -510,7 +513,8 @@ if rank == 0:
     with FSDP.summon_full_params(model):
         print(x)
 """,
-        "`with FSDP.summon_full_params(model):` does more than the collective needs",
+        "`with FSDP.summon_full_params(model):` does more than the collective "
+        "needs; move the call before the test by hand",
     ),
     "a return between the test and the call": (
         "FSDP2",

@@ -206,7 +206,7 @@ class T:
     def inner(self):
         self.s = S(self.o)
 """,
-        "`self.setup()` may use `self.o` and cannot move",
+        "`self.setup()` may use `self.o` and cannot move; move the construction by hand",
     )
 
 
@@ -258,26 +258,27 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         (
             "g = [<p:m.parameters():p>]\no = <first:A(g):first>\nh.append(1)\n"
             "<last:shard(m, g):last>\n",
-            "`shard(m, g)` may use `g` and cannot move",
+            "`shard(m, g)` may use `g` and cannot move; move the construction by hand",
         ),
         (
             "o = <first:A(m.parameters()):first>\n<last:prepare(m, o):last>\n",
-            "`prepare(m, o)` may use `o` and cannot move",
+            "`prepare(m, o)` may use `o` and cannot move; move the construction by hand",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    if x:\n        return 1\n"
             "    <last:shard(m):last>\n",
-            "`if x:` may leave the function before the new place",
+            "`if x:` may leave the function before the new place; move the construction by hand",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    if x:\n        return o\n"
             "    <last:shard(m):last>\n",
-            "`if x:` has to move, but may leave the function first",
+            "`if x:` has to move, but may leave the function first; move the construction by hand",
         ),
         (
             "for x in y:\n    o = <first:A(m.parameters()):first>\n    if x: continue\n"
             "    <last:shard(m):last>\n",
-            "`if x: continue` may leave the function before the new place",
+            "`if x: continue` may leave the function before the new "
+            "place; move the construction by hand",
         ),
         (
             "def f(m):\n    return <first:A(m.parameters()):first>\ndef g(m):\n"
@@ -326,7 +327,7 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         ),
         (
             "o = <first:A(m.parameters()):first>\ndel o\n<last:shard(m):last>\n",
-            "`del o` may use `o` and cannot move",
+            "`del o` may use `o` and cannot move; move the construction by hand",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    yield o\n"
@@ -336,12 +337,12 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         (
             "o = <first:A(m.parameters()):first>\ndef show():\n    print(o)\n\n"
             "t = Trainer(show)\n<last:t.shard(m):last>\n",
-            "`t.shard(m)` may use `t` and cannot move",
+            "`t.shard(m)` may use `t` and cannot move; move the construction by hand",
         ),
         (
             "def show():\n    print(o)\n\no = <first:A(m.parameters()):first>\nshow()\n"
             "<last:shard(m):last>\n",
-            "`show()` may use `o` and cannot move",
+            "`show()` may use `o` and cannot move; move the construction by hand",
         ),
         (
             "f = lambda: (<first:A(m.parameters()):first>, <last:shard(m):last>)\n",
@@ -350,12 +351,12 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         (
             "def f(self):\n    self.o = <first:A(m.parameters()):first>\n    self.log()\n"
             "    <last:shard(m):last>\n",
-            "`self.log()` may use `self.o` and cannot move",
+            "`self.log()` may use `self.o` and cannot move; move the construction by hand",
         ),
         (
             "class A(B):\n    def f(self):\n        self.o = <first:A(m.parameters()):first>\n"
             "        super().f()\n        <last:shard(m):last>\n",
-            "`super().f()` may use `self.o` and cannot move",
+            "`super().f()` may use `self.o` and cannot move; move the construction by hand",
         ),
     ],
 )

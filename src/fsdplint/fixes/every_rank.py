@@ -48,7 +48,7 @@ class Guarded:
         others: further such calls behind the same test, which keep their order.
         early: they have left before, rather than taken another arm.
         name: what a variable for the result is called.
-        fixed: it cannot move before the code above it, as a barrier has.
+        fixed: it cannot move before the code above it; move the call by hand, as a barrier has.
     """
 
     call: ir.Expr
@@ -174,7 +174,10 @@ def _check_quiet(code: Code, statement: ir.Stmt, guarded: Guarded) -> None:
     others = (call for call in calls if call is not guarded.call)
     loud = [call for call in others if ir.last_name(call.func) not in _QUIET]
     if loud or not all(isinstance(node, kinds) for node in inner):
-        raise NoFixError(f"`{code.short(statement)}` does more than the collective needs")
+        raise NoFixError(
+            f"`{code.short(statement)}` does more than the collective needs; "
+            "move the call before the test by hand"
+        )
 
 
 _STATEMENTS = (*COMPOUND, ir.Return, ir.Raise, ir.Delete, ir.Break, ir.Continue, ir.Assign, ir.Pass)
@@ -186,9 +189,14 @@ def _check_unwritten(
     written = {name for statement in earlier for name in names_in(statement).writes}
     changed = clash(names_in(expression).reads, written)
     if changed is not None:
-        raise NoFixError(f"`{changed}` changes between the rank test and the collective")
+        raise NoFixError(
+            f"`{changed}` changes between the rank test and the collective; move the call by hand"
+        )
     if guarded.fixed and earlier:
-        raise NoFixError(f"`{code.short(guarded.call)}` cannot move before the code above it")
+        raise NoFixError(
+            f"`{code.short(guarded.call)}` cannot move before the "
+            "code above it; move the call by hand"
+        )
 
 
 # Edits
@@ -269,7 +277,10 @@ def _check_order(
 ) -> None:
     before = [statement for statement in staying if statement.start < moved[-1].start]
     if guarded.fixed and before:
-        raise NoFixError(f"`{code.short(guarded.call)}` cannot move before the code above it")
+        raise NoFixError(
+            f"`{code.short(guarded.call)}` cannot move before the "
+            "code above it; move the call by hand"
+        )
     written = {name for statement in moved for name in names_in(statement).writes}
     read = {name for statement in before for name in names_in(statement).reads}
     used = clash(written, read | names_in(place.test).reads)

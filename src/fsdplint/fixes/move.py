@@ -167,7 +167,10 @@ def _check_staying(
     # A variable that two loops run through in turn is written by both and used by neither after.
     used = clash(moved.writes, own.reads | (own.writes - loop_variables(statement)))
     if used is not None:
-        raise NoFixError(f"`{code.short(statement)}` may use `{used}` and cannot move")
+        raise NoFixError(
+            f"`{code.short(statement)}` may use `{used}` and cannot "
+            "move; move the construction by hand"
+        )
     if isinstance(statement, (ir.Import, ir.ImportFrom)):
         return
     rewrapped = _rewrapped(code, statement, models, last)
@@ -178,7 +181,10 @@ def _check_staying(
             "between; move the construction by hand"
         )
     if _leaves(statement):
-        raise NoFixError(f"`{code.short(statement)}` may leave the function before the new place")
+        raise NoFixError(
+            f"`{code.short(statement)}` may leave the function before the "
+            "new place; move the construction by hand"
+        )
 
 
 def _rewrapped(code: Code, statement: ir.Stmt, models: set[str], last: ir.Node) -> set[str]:
@@ -209,7 +215,10 @@ def _check_moving(code: Code, statement: ir.Stmt, last: ir.Node) -> None:
     if isinstance(statement, (ir.Delete, ir.Scope, ir.Try)):
         raise NoFixError(f"`{code.short(statement)}` cannot move")
     if _leaves(statement):
-        raise NoFixError(f"`{code.short(statement)}` has to move, but may leave the function first")
+        raise NoFixError(
+            f"`{code.short(statement)}` has to move, but may leave the function "
+            "first; move the construction by hand"
+        )
     if any(isinstance(node, ir.Yield) for node in ir.walk(statement)):
         raise NoFixError(f"`{code.short(statement)}` suspends its function and cannot move")
     function = code.slice(last.func) if isinstance(last, ir.Call) else None

@@ -167,7 +167,10 @@ def _root(code: Code, parameters: ir.Expr) -> str:
     """
     model = _model(code, parameters)
     if model is None:
-        raise NoFixError(f"`{code.short(parameters)}` does not name the model")
+        raise NoFixError(
+            f"`{code.short(parameters)}` does not name the model; call "
+            "the root's `clip_grad_norm_` by hand"
+        )
     return _wrapper(code, model, parameters)
 
 

@@ -130,7 +130,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(source),
             f"`{text}` bypasses the hooks that all-gather the parameters of `{module}`, {unit}",
-            "runs on the local shards",
+            "computes on local shards",
             _evidence(program, fact),
             partial(_fix, program, source),
         )
@@ -142,7 +142,7 @@ def reports(program: Program) -> Iterator[Report]:
             program.span(site),
             f"`{program.text(site.path, site.node)}` calls the module inside `{wrapper}` ({where}) "
             "and bypasses the hooks that all-gather its parameters",
-            "runs on the local shards",
+            "computes on local shards",
             (
                 program.evidence(inner.shard.site, "sharded here"),
                 *program.conditions(site, inner.shard.site),

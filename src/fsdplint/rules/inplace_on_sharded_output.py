@@ -307,7 +307,7 @@ def out_of_place(code: Code, change: ir.Node) -> Fix:
         )
     title = "create a new tensor instead of changing the view"
     numbers = all(_is_number(code, each) for each in operands)
-    seen = "no other name for it shows" if numbers else "may be of another dtype"
+    seen = "other references to the view do not see" if numbers else "may have another dtype"
     title += f", which {seen}"
     return Fix(title, Safety.UNSAFE, (edit,))
 

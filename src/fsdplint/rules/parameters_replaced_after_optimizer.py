@@ -127,7 +127,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _evidence(program: Program, fact: ReplacedParameters) -> tuple[Evidence, ...]:
     return (
-        program.evidence(fact.capture.source, "the optimizer takes the parameters"),
+        program.evidence(fact.capture.source, "the optimizer captures the parameters"),
         program.evidence(fact.load.site, "`assign=True` replaces the parameters"),
         program.evidence(fact.step.site, "updates the replaced parameters"),
         *program.conditions(fact.load.site, fact.build.site),

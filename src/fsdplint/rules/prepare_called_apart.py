@@ -168,7 +168,7 @@ def _evidence(program: Program, fact: PreparedApart) -> tuple[Evidence, ...]:
         () if fact.build is None else (program.evidence(fact.build.site, "optimizer built here"),)
     )
     plugin = () if fact.plugin is None else (program.evidence(fact.plugin, "turns FSDP on"),)
-    other = () if fact.other is None else (program.evidence(fact.other.site, "the other"),)
+    other = () if fact.other is None else (program.evidence(fact.other.site, "the other call"),)
     return (*plugin, *built, *other, *program.conditions(fact.alone.site))
 
 

@@ -311,7 +311,7 @@ def _captures(program: Program) -> Iterator[Report]:
             f"leave {what} unchanged",
             "holds the root's unsharded parameters",
             _evidence(
-                program, fact.root, site, program.evidence(source, "the parameters are taken")
+                program, fact.root, site, program.evidence(source, "captures the parameters")
             ),
             partial(reshard_before, code, source.node, build),
         )
