@@ -115,3 +115,17 @@ def test_lines_put_after_an_unended_line(newline: str) -> None:
 def test_deleted_lines_leave_no_extra_blank_ones(text: str, result: str) -> None:
     start = text.index("X")
     assert apply(text, [code(text).delete_lines(start, start + 2)]) == result
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("f(  # why\n    1,\n)\n", "f("),
+        ('f("#")\n', 'f("#")'),
+        ("if x:  # why\n    y\n", "if x:"),
+        (f"f({'x' * 60})\n", f"f({'x' * 45}..."),
+    ],
+)
+def test_a_reason_quotes_code_without_its_comment(text: str, short: str) -> None:
+    file = code(text)
+    assert file.short(file.module.body[0]) == short

@@ -206,7 +206,7 @@ class T:
     def inner(self):
         self.s = S(self.o)
 """,
-        "`self.setup()` may use `self.o` and cannot move; move the construction by hand",
+        "`self.setup()` may use `self.o` and cannot move; move the code by hand",
     )
 
 
@@ -245,40 +245,39 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
     [
         (
             "lr = 1\no = <first:A(m.parameters(), lr=lr):first>\nlr = 2\n<last:shard(m):last>\n",
-            "`lr = 2` changes `lr` in between; move the construction by hand",
+            "`lr = 2` changes `lr` in between; move the code by hand",
         ),
         (
             "o = <first:A(m.parameters(), lr=c.lr):first>\nc.lr *= 2\n<last:shard(m):last>\n",
-            "`c.lr *= 2` changes `c.lr` in between; move the construction by hand",
+            "`c.lr *= 2` changes `c.lr` in between; move the code by hand",
         ),
         (
             "o = <first:A(m.parameters()):first>\nm = Other()\n<last:shard(m):last>\n",
-            "`m = Other()` changes `m` in between; move the construction by hand",
+            "`m = Other()` changes `m` in between; move the code by hand",
         ),
         (
             "g = [<p:m.parameters():p>]\no = <first:A(g):first>\nh.append(1)\n"
             "<last:shard(m, g):last>\n",
-            "`shard(m, g)` may use `g` and cannot move; move the construction by hand",
+            "`shard(m, g)` may use `g` and cannot move; move the code by hand",
         ),
         (
             "o = <first:A(m.parameters()):first>\n<last:prepare(m, o):last>\n",
-            "`prepare(m, o)` may use `o` and cannot move; move the construction by hand",
+            "`prepare(m, o)` may use `o` and cannot move; move the code by hand",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    if x:\n        return 1\n"
             "    <last:shard(m):last>\n",
-            "`if x:` may leave the function before the new place; move the construction by hand",
+            "`if x:` may leave the function before the new place; move the code by hand",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    if x:\n        return o\n"
             "    <last:shard(m):last>\n",
-            "`if x:` has to move, but may leave the function first; move the construction by hand",
+            "`if x:` has to move, but may leave the function first; move the code by hand",
         ),
         (
             "for x in y:\n    o = <first:A(m.parameters()):first>\n    if x: continue\n"
             "    <last:shard(m):last>\n",
-            "`if x: continue` may leave the function before the new "
-            "place; move the construction by hand",
+            "`if x: continue` may leave the function before the new place; move the code by hand",
         ),
         (
             "def f(m):\n    return <first:A(m.parameters()):first>\ndef g(m):\n"
@@ -287,8 +286,7 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         ),
         (
             "for x in y:\n    o = <first:A(m.parameters()):first>\n<last:shard(m):last>\n",
-            "`A(m.parameters())` is part of code that cannot move as a whole; "
-            "build the optimizer after the sharding by hand",
+            "`A(m.parameters())` is part of code that cannot move as a whole; move it by hand",
         ),
         (
             "if x:\n    o = <first:A(m.parameters()):first>\nelse:\n    <last:shard(m):last>\n",
@@ -323,11 +321,11 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         (
             "o = <first:A(m.parameters()):first>\nfor b in o.x: pass\nuse(b)\n"
             "for b in y: pass\nz(b)\n<last:shard(b):last>\n",
-            "`for b in y: pass` changes `b` in between; move the construction by hand",
+            "`for b in y: pass` changes `b` in between; move the code by hand",
         ),
         (
             "o = <first:A(m.parameters()):first>\ndel o\n<last:shard(m):last>\n",
-            "`del o` may use `o` and cannot move; move the construction by hand",
+            "`del o` may use `o` and cannot move; move the code by hand",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    yield o\n"
@@ -337,26 +335,26 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         (
             "o = <first:A(m.parameters()):first>\ndef show():\n    print(o)\n\n"
             "t = Trainer(show)\n<last:t.shard(m):last>\n",
-            "`t.shard(m)` may use `t` and cannot move; move the construction by hand",
+            "`t.shard(m)` may use `t` and cannot move; move the code by hand",
         ),
         (
             "def show():\n    print(o)\n\no = <first:A(m.parameters()):first>\nshow()\n"
             "<last:shard(m):last>\n",
-            "`show()` may use `o` and cannot move; move the construction by hand",
+            "`show()` may use `o` and cannot move; move the code by hand",
         ),
         (
             "f = lambda: (<first:A(m.parameters()):first>, <last:shard(m):last>)\n",
-            "`A(m.parameters())` is in a lambda",
+            "`A(m.parameters())` is in a lambda; move it by hand",
         ),
         (
             "def f(self):\n    self.o = <first:A(m.parameters()):first>\n    self.log()\n"
             "    <last:shard(m):last>\n",
-            "`self.log()` may use `self.o` and cannot move; move the construction by hand",
+            "`self.log()` may use `self.o` and cannot move; move the code by hand",
         ),
         (
             "class A(B):\n    def f(self):\n        self.o = <first:A(m.parameters()):first>\n"
             "        super().f()\n        <last:shard(m):last>\n",
-            "`super().f()` may use `self.o` and cannot move; move the construction by hand",
+            "`super().f()` may use `self.o` and cannot move; move the code by hand",
         ),
     ],
 )

@@ -38,8 +38,8 @@ def test_a_capture_in_another_function_is_declined() -> None:
         "optimizer = <o:AdamW(g):o>\n<s:fully_shard(m):s>\n"
     )[1]
     assert (
-        reason(fix) == "`m.parameters()` is part of code that cannot move as a whole; build "
-        "the optimizer after the sharding by hand"
+        reason(fix) == "`m.parameters()` is part of code that cannot move as a whole; "
+        "move it by hand"
     )
 
 

@@ -90,7 +90,7 @@ def common_block(code: Code, first: ir.Node, last: ir.Node) -> tuple[Block, ir.S
         NoFixError: there is none, or ``last`` need not be reached from there.
     """
     if code.in_lambda(first):
-        raise NoFixError(f"`{code.short(first)}` is in a lambda")
+        raise NoFixError(f"`{code.short(first)}` is in a lambda; move it by hand")
     if code.scope(first) is not code.scope(last):
         raise NoFixError(f"`{code.short(last)}` is in another function")
     below = {code.block(s): s for s in _statements_around(code, last)}
@@ -129,8 +129,7 @@ def _in_block(code: Code, node: ir.Node, block: Block) -> ir.Stmt:
         if not isinstance(owner, ir.If):
             break
     raise NoFixError(
-        f"`{code.short(node)}` is part of code that cannot move as a whole; "
-        "build the optimizer after the sharding by hand"
+        f"`{code.short(node)}` is part of code that cannot move as a whole; move it by hand"
     )
 
 
@@ -168,8 +167,7 @@ def _check_staying(
     used = clash(moved.writes, own.reads | (own.writes - loop_variables(statement)))
     if used is not None:
         raise NoFixError(
-            f"`{code.short(statement)}` may use `{used}` and cannot "
-            "move; move the construction by hand"
+            f"`{code.short(statement)}` may use `{used}` and cannot move; move the code by hand"
         )
     if isinstance(statement, (ir.Import, ir.ImportFrom)):
         return
@@ -177,13 +175,12 @@ def _check_staying(
     rebound = clash(own.writes - rewrapped, moved.reads)
     if rebound is not None:
         raise NoFixError(
-            f"`{code.short(statement)}` changes `{rebound}` in "
-            "between; move the construction by hand"
+            f"`{code.short(statement)}` changes `{rebound}` in between; move the code by hand"
         )
     if _leaves(statement):
         raise NoFixError(
             f"`{code.short(statement)}` may leave the function before the "
-            "new place; move the construction by hand"
+            "new place; move the code by hand"
         )
 
 
@@ -217,7 +214,7 @@ def _check_moving(code: Code, statement: ir.Stmt, last: ir.Node) -> None:
     if _leaves(statement):
         raise NoFixError(
             f"`{code.short(statement)}` has to move, but may leave the function "
-            "first; move the construction by hand"
+            "first; move the code by hand"
         )
     if any(isinstance(node, ir.Yield) for node in ir.walk(statement)):
         raise NoFixError(f"`{code.short(statement)}` suspends its function and cannot move")
