@@ -791,7 +791,8 @@ def test_explain_an_error_with_its_script(here: Path) -> None:
     assert ran.code == 0
     assert [line for line in ran.out.splitlines() if "train.py" in line] == [
         "train.py:5:1: FSD302 [*] direct-forward: `model.forward` bypasses the hooks that "
-        "all-gather the parameters of `model`, which `fully_shard` shards on line 4"
+        "all-gather the parameters of `model` (sharded on line 4): it crashes, or leaves the units "
+        "gathered"
     ]
     told = json.loads(run("explain", "--error=log.txt", "train.py", "--output-format=json").out)
     assert [rule["rule"] for rule in told["rules"]] == [

@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.layers import is_a, with_parameters, wrapped_classes
-from fsdplint.engine.facts.sharding import as_unit, is_gathered, is_summoned, unit_of, wrapping_of
+from fsdplint.engine.facts.sharding import as_state, is_gathered, is_summoned, unit_of, wrapping_of
 from fsdplint.engine.interpreter.elements import composed
 from fsdplint.engine.interpreter.events import Call, DirectForward, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
@@ -126,10 +126,11 @@ def reports(program: Program) -> Iterator[Report]:
         source = fact.forward.source
         text = program.text(source.path, source.node)
         module = text.removesuffix(".forward")
-        unit = as_unit(program, fact.shard, source)
+        state = as_state(program, fact.shard, source)
         yield Report(
             program.span(source),
-            f"`{text}` bypasses the hooks that all-gather the parameters of `{module}`, {unit}",
+            f"`{text}` bypasses the hooks that all-gather the parameters of `{module}` ({state}): "
+            "it crashes, or leaves the units gathered",
             "computes on local shards",
             _evidence(program, fact),
             partial(_fix, program, source),
@@ -141,7 +142,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(site),
             f"`{program.text(site.path, site.node)}` calls the module inside `{wrapper}` ({where}) "
-            "and bypasses the hooks that all-gather its parameters",
+            "and bypasses the hooks that all-gather its parameters: it crashes on flat shards",
             "computes on local shards",
             (
                 program.evidence(inner.shard.site, "sharded here"),

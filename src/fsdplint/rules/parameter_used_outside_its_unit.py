@@ -270,7 +270,7 @@ def reports(program: Program) -> Iterator[Report]:
         state = (
             "a DTensor shard there, and mixing it with plain tensors raises"
             if shard.generation is Generation.FSDP2
-            else "only this rank's flat shard there, without its shape"
+            else "only this rank's flat shard there, and the computation raises"
         )
         sharder = program.text(shard.site.path, shard.call.func)
         yield Report(
