@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 
 def kinds() -> list[Kind]:
-    page = (ROOT / "docs" / "ci.md").read_text("utf-8")
+    page = (ROOT / "docs" / "github.md").read_text("utf-8")
     (workflow,) = re.findall(r"<!-- workflow -->\n```yaml\n(.*?)```", page, re.DOTALL)
     return [
         Kind(
