@@ -26,7 +26,7 @@ RULE = declare(
     fix=Safety.UNSAFE,
     since="0.1.0",
     clause="gradients",
-    preview="its precision on public code is not measured.",
+    preview="its precision on public code has not been measured.",
 )
 
 

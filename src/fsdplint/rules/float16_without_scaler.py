@@ -32,7 +32,7 @@ RULE = declare(
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="its precision on public code is not measured.",
+    preview="its precision on public code has not been measured.",
 )
 
 _SCALES = ("GradScaler", f".{SCALE}")

@@ -20,7 +20,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="it has no true positive on public code yet.",
+    preview="it has no correct finding on public code so far.",
 )
 
 

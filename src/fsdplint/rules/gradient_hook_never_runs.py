@@ -27,7 +27,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="its precision on public code is not measured.",
+    preview="its precision on public code has not been measured.",
 )
 
 

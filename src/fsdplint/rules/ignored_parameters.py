@@ -30,7 +30,7 @@ RULE = declare(
     fix=Safety.UNSAFE,
     since="0.1.0",
     clause="coverage",
-    preview="the public code that it was tried on does not make this mistake.",
+    preview="no public code examined so far makes this mistake.",
 )
 
 

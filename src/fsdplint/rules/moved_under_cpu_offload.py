@@ -47,7 +47,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="it finds three of the four real bugs of its kind that are known.",
+    preview="it finds three of the four known real bugs of its kind.",
 )
 
 _OFFLOADS = (CPU_OFFLOAD, CPU_OFFLOAD_POLICY)

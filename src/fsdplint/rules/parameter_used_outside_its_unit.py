@@ -42,7 +42,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="its precision on public code is not measured.",
+    preview="its precision on public code has not been measured.",
 )
 
 # The release from which on a root's forward reshards a unit of several modules of which some did
