@@ -774,7 +774,10 @@ def test_explain_an_error() -> None:
     assert ran.code == 0
     direct, custom, parameter = ran.out.split("\n\n")
     first, error, *_, last = direct.splitlines()
-    assert first == "FSD302 direct-forward: `.forward` of a sharded module is called past its hooks"
+    assert (
+        first
+        == "FSD302 direct-forward: `.forward` of a sharded module is called directly, which bypasses its hooks"
+    )
     assert error.startswith("  error: RuntimeError: … got mixed torch.Tensor and DTensor, need")
     assert last == "  page: fsdplint explain direct-forward"
     assert custom.endswith("\n  page: fsdplint explain custom-method-bypasses-hooks")
@@ -788,7 +791,8 @@ def test_explain_an_error_with_its_script(here: Path) -> None:
     assert ran.code == 0
     assert [line for line in ran.out.splitlines() if "train.py" in line] == [
         "train.py:5:1: FSD302 [*] direct-forward: `model.forward` bypasses the hooks that "
-        "all-gather the parameters of `model`, which `fully_shard` shards on line 4"
+        "all-gather the parameters of `model` (sharded on line 4): the forward crashes, or leaves "
+        "every unit gathered"
     ]
     told = json.loads(run("explain", "--error=log.txt", "train.py", "--output-format=json").out)
     assert [rule["rule"] for rule in told["rules"]] == [

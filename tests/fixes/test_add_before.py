@@ -61,7 +61,7 @@ def test_an_addition_moves_above_the_sharding(marked: str, expected: str) -> Non
         ),
         (
             "<first:fully_shard(m):first>; x = 1\n<added:m.head:added> = Linear(3)\n",
-            "`fully_shard(m)` shares its line with other code",
+            "`fully_shard(m)` shares its line with other code; put it on its own line",
         ),
     ],
 )

@@ -8,6 +8,8 @@ from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Declined
 from fsdplint.rules.root_unsharded_after_eval import reshard_before
 
+BY_HAND = "; call the model's `reshard()` before this by hand"
+
 
 def resharded(marked: str) -> tuple[Snippet, Fix | Declined]:
     """Fixes the optimizer at the mark "o", which takes its parameters at the mark "p"."""
@@ -45,16 +47,19 @@ def test_the_root_is_resharded_before(marked: str, expected: str) -> None:
     [
         (
             "o = <o:SGD(<p:make().parameters():p>):o>\n",
-            "`make().parameters()` does not name the model",
+            f"`make().parameters()` does not name the model{BY_HAND}",
         ),
         (
             "def f(m):\n    return <p:m.parameters():p>\no = <o:SGD(f(x)):o>\n",
-            "`m.parameters()` is in another function than the optimizer",
+            f"`m.parameters()` is not in the function that builds the optimizer{BY_HAND}",
         ),
-        ("<p:m.parameters():p>\n", "`m.parameters()` is in another function than the optimizer"),
+        (
+            "<p:m.parameters():p>\n",
+            f"`m.parameters()` is not in the function that builds the optimizer{BY_HAND}",
+        ),
         (
             "if x: o = <o:SGD(<p:m.parameters():p>):o>\n",
-            "`o = SGD(m.parameters())` shares its line with other code",
+            "`o = SGD(m.parameters())` shares its line with other code; put it on its own line",
         ),
     ],
 )

@@ -149,11 +149,11 @@ def test_the_policy_names_each_container_by_the_binding_the_file_has() -> None:
     [
         (
             "x; <root:fully_shard(model):root>\n",
-            "`fully_shard(model)` shares its line with other code",
+            "`fully_shard(model)` shares its line with other code; put it on its own line",
         ),
         (
             "if x: <root:fully_shard(model):root>\n",
-            "`fully_shard(model)` shares its line with other code",
+            "`fully_shard(model)` shares its line with other code; put it on its own line",
         ),
         (
             "f = lambda: <root:fully_shard(model):root>\n",
