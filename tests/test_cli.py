@@ -775,8 +775,8 @@ def test_explain_an_error() -> None:
     direct, custom, parameter = ran.out.split("\n\n")
     first, error, *_, last = direct.splitlines()
     assert (
-        first == "FSD302 direct-forward: calling `.forward` of a sharded "
-        "module directly bypasses its hooks"
+        first
+        == "FSD302 direct-forward: `.forward` of a sharded module is called directly, which bypasses its hooks"
     )
     assert error.startswith("  error: RuntimeError: … got mixed torch.Tensor and DTensor, need")
     assert last == "  page: fsdplint explain direct-forward"
@@ -791,8 +791,8 @@ def test_explain_an_error_with_its_script(here: Path) -> None:
     assert ran.code == 0
     assert [line for line in ran.out.splitlines() if "train.py" in line] == [
         "train.py:5:1: FSD302 [*] direct-forward: `model.forward` bypasses the hooks that "
-        "all-gather the parameters of `model` (sharded on line 4): it crashes, or leaves the units "
-        "gathered"
+        "all-gather the parameters of `model` (sharded on line 4): the forward crashes, or leaves "
+        "every unit gathered"
     ]
     told = json.loads(run("explain", "--error=log.txt", "train.py", "--output-format=json").out)
     assert [rule["rule"] for rule in told["rules"]] == [

@@ -694,4 +694,4 @@ def test_what_says_that_a_model_is_a_unit(tmp_path: Path, says: str, how: str) -
     clips = "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
     found = script(tmp_path, f"from settings import LOCAL\n{says}\n{clips}\n")
     (fact,) = local_norms(found)
-    assert f"an FSDP1 unit according to the {how} " in as_unit(found, fact.shard, fact.call.site)
+    assert f"an FSDP1 module according to the {how} " in as_unit(found, fact.shard, fact.call.site)

@@ -39,13 +39,19 @@ def test_the_backward_goes_first(marked: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("marked", "part"),
     [
-        ("<r:reduce(l):r>\nlog(l)\n<b:l.backward():b>\n", "other code is between the reduction"),
-        ("<r:reduce(l):r>\nm = <d:l / n:d>\n<b:m.backward():b>\n", "does not name what is reduced"),
+        (
+            "<r:reduce(l):r>\nlog(l)\n<b:l.backward():b>\n",
+            "other code is between the reduction and the backward",
+        ),
+        (
+            "<r:reduce(l):r>\nm = <d:l / n:d>\n<b:m.backward():b>\n",
+            "does not name the reduced loss",
+        ),
         ("<r:reduce(l):r>\nm = <d:l / n:d>\n<b:(m + l).backward():b>\n", "may do more than scale"),
-        ("<r:reduce(l):r>\ng = <b:l.backward():b>\n", "part of a larger statement"),
+        ("<r:reduce(l):r>\ng = <b:l.backward():b>\n", "is part of a larger statement"),
         (
             "if n:\n    <r:reduce(l):r>\n    log()\n<b:l.backward():b>\n",
-            "other code is between the reduction",
+            "other code is between the reduction and the backward",
         ),
         ("<r:reduce(l):r>; <b:l.backward():b>\n", "shares its line"),
     ],

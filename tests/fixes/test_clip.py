@@ -57,30 +57,18 @@ def test_a_model_that_is_not_always_wrapped_is_asked() -> None:
 @pytest.mark.parametrize(
     ("marked", "expected"),
     [
-        ("<n:clip(m.parameters()):n>", "does not say what to clip to"),
+        ("<n:clip(m.parameters()):n>", "does not spell out `max_norm`"),
         ("<n:clip(m.parameters(), *a):n>", "not all written out"),
         ("<n:clip(m.parameters(), 1, error_if_nonfinite=True):n>", "no `error_if_nonfinite`"),
-        ("<n:clip(m.parameters(), 1, norm=2):n>", "not called as torch defines it"),
-        (
-            "<n:clip(ps, 1):n>",
-            "`ps` does not name the model; call the root's `clip_grad_norm_` by hand",
-        ),
-        (
-            "ps = list(m.parameters())\n<n:clip(ps, 1):n>",
-            "`ps` does not name the model; call the root's `clip_grad_norm_` by hand",
-        ),
-        (
-            "<n:clip(list(m.parameters()), 1):n>",
-            "does not name the model; call the root's `clip_grad_norm_` by hand",
-        ),
-        (
-            "<n:clip([p for p in m.parameters() if p.ndim > 1], 1):n>",
-            "does not name the model; call the root's `clip_grad_norm_` by hand",
-        ),
-        ("<n:clip(m.parameters(recurse=False), 1):n>", "leaves parameters out"),
-        ("<n:clip(unwrap(m).parameters(), 1):n>", "may be the module inside the root"),
-        ("x = m.module\n<n:clip(x.parameters(), 1):n>", "`x` is the module inside the root"),
-        ("<n:clip(  # all\n    m.parameters(), 1):n>", "there is a comment inside"),
+        ("<n:clip(m.parameters(), 1, norm=2):n>", "does not match torch's signature"),
+        ("<n:clip(ps, 1):n>", "`ps` does not name the model"),
+        ("ps = list(m.parameters())\n<n:clip(ps, 1):n>", "`ps` does not name the model"),
+        ("<n:clip(list(m.parameters()), 1):n>", "does not name the model"),
+        ("<n:clip([p for p in m.parameters() if p.ndim > 1], 1):n>", "does not name the model"),
+        ("<n:clip(m.parameters(recurse=False), 1):n>", "may leave parameters out"),
+        ("<n:clip(unwrap(m).parameters(), 1):n>", "may be a module inside the wrapper"),
+        ("x = m.module\n<n:clip(x.parameters(), 1):n>", "`x` is the module inside the wrapper"),
+        ("<n:clip(  # all\n    m.parameters(), 1):n>", "a comment is inside the call"),
     ],
 )
 def test_declines(marked: str, expected: str) -> None:
@@ -90,7 +78,7 @@ def test_declines(marked: str, expected: str) -> None:
 
 def test_declines_to_ask_inside_other_code() -> None:
     _, fix = clipped("if <n:clip(m.parameters(), 1):n> > 2:\n    pass\n", wrapped=False)
-    assert "part of a larger expression" in reason(fix)
+    assert "is in a larger statement" in reason(fix)
 
 
 _HEAD = """\
@@ -153,7 +141,10 @@ def test_an_object_that_hands_out_the_models_parameters() -> None:
     use = f"engine = Engine(model)\n{_TRAIN}{_UTIL}(engine.parameters(), 1.0)\n"
     _, finding = _finding(engine + use)
     assert finding.fix is None
-    assert finding.fix_declined == "`engine` is not itself the FSDP1 model"
+    assert (
+        finding.fix_declined
+        == "`engine` is not itself the FSDP1 model; call the root's `clip_grad_norm_` by hand"
+    )
 
 
 _LOOP = f"""\
@@ -207,4 +198,4 @@ def test_the_ranks_have_equally_many_batches_of_a_distributed_sampler(
         assert finding.fix.safety is Safety.SAFE
     else:
         assert finding.fix is None
-        assert "only some ranks get here" in (finding.fix_declined or "")
+        assert "only some ranks reach this line" in (finding.fix_declined or "")

@@ -49,7 +49,7 @@ def test_the_root_moves_below_its_parts_with_its_comment() -> None:
         ),
         (
             "if x:\n    <call:s(m):call>\nelse:\n    <last:s(m.a):last>\n",
-            "`s(m)` and `s(m.a)` are alternatives",
+            "`s(m)` and `s(m.a)` are parts of the same statement; change the order by hand",
         ),
     ],
 )
@@ -210,7 +210,7 @@ def test_arguments_are_set_and_dropped() -> None:
     assert at.fixed(drop_argument(at.code, call(at), "r")) == "s(m, k=2)\n"
     hidden = Snippet("<call:s(m, **k):call>\n")
     assert reason(drop_argument(hidden.code, call(hidden), "r")) == (
-        "`s(m, **k)` does not pass `r` directly; change it by hand"
+        "`s(m, **k)` does not spell out `r`; remove it by hand"
     )
 
 

@@ -50,12 +50,17 @@ def test_the_title_names_the_module() -> None:
 
 def test_super_has_no_module_to_call() -> None:
     marked = "class A(B):\n    def forward(self, x):\n        return <f:super().forward:f>(x)\n"
-    assert reason(fixed(marked)[1]) == "`super().forward` has no module of its own to call"
+    assert (
+        reason(fixed(marked)[1])
+        == "`super()` is not a module that can be called; change the call by hand"
+    )
 
 
 @pytest.mark.parametrize("marked", ["<f:m.forward:f> = g\n", "del <f:m.forward:f>\n"])
 def test_an_assigned_forward_is_declined(marked: str) -> None:
-    assert reason(fixed(marked)[1]) == "`m.forward` is assigned, not called"
+    assert (
+        reason(fixed(marked)[1]) == "`m.forward` is assigned, not called; call the module by hand"
+    )
 
 
 _NET = """\

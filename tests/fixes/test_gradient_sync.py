@@ -93,13 +93,12 @@ def test_the_flag_is_on_where_the_step_follows(marked: str, expected: str) -> No
     [
         (
             f"<n:m.{SET}(flag):n>\n",
-            f"`m.{SET}(flag)` gets its value from the caller; pass "
-            "`True` for the step's last backward",
+            f"`m.{SET}(flag)` takes its value from elsewhere; turn reduction on there by hand",
         ),
         (
             f"for i in y:\n    if a:\n        b(i)\n    elif i:\n        <n:m.{SET}(False):n>\n"
             "    <s:o.step():s>\n",
-            "`elif i:` shares its lines with other code",
+            "`elif i:` shares its lines with other code; change it by hand",
         ),
     ],
 )

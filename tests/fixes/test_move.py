@@ -7,6 +7,8 @@ from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Declined
 from fsdplint.fixes.move import move_below
 
+BY_HAND = "; change the order by hand"
+
 
 def moved(marked: str) -> tuple[Snippet, Fix | Declined]:
     at = Snippet(marked)
@@ -206,7 +208,7 @@ class T:
     def inner(self):
         self.s = S(self.o)
 """,
-        "`self.setup()` may use `self.o` and cannot move; move the code by hand",
+        f"`self.setup()` may use `self.o` before the new place{BY_HAND}",
     )
 
 
@@ -245,56 +247,57 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
     [
         (
             "lr = 1\no = <first:A(m.parameters(), lr=lr):first>\nlr = 2\n<last:shard(m):last>\n",
-            "`lr = 2` changes `lr` in between; move the code by hand",
+            f"`lr = 2` changes `lr` in between{BY_HAND}",
         ),
         (
             "o = <first:A(m.parameters(), lr=c.lr):first>\nc.lr *= 2\n<last:shard(m):last>\n",
-            "`c.lr *= 2` changes `c.lr` in between; move the code by hand",
+            f"`c.lr *= 2` changes `c.lr` in between{BY_HAND}",
         ),
         (
             "o = <first:A(m.parameters()):first>\nm = Other()\n<last:shard(m):last>\n",
-            "`m = Other()` changes `m` in between; move the code by hand",
+            f"`m = Other()` changes `m` in between{BY_HAND}",
         ),
         (
             "g = [<p:m.parameters():p>]\no = <first:A(g):first>\nh.append(1)\n"
             "<last:shard(m, g):last>\n",
-            "`shard(m, g)` may use `g` and cannot move; move the code by hand",
+            f"`shard(m, g)` may use `g` before the new place{BY_HAND}",
         ),
         (
             "o = <first:A(m.parameters()):first>\n<last:prepare(m, o):last>\n",
-            "`prepare(m, o)` may use `o` and cannot move; move the code by hand",
+            f"`prepare(m, o)` may use `o` before the new place{BY_HAND}",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    if x:\n        return 1\n"
             "    <last:shard(m):last>\n",
-            "`if x:` may leave the function before the new place; move the code by hand",
+            f"`if x:` may skip the new place{BY_HAND}",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    if x:\n        return o\n"
             "    <last:shard(m):last>\n",
-            "`if x:` has to move, but may leave the function first; move the code by hand",
+            f"`if x:` would have to move, too, but contains `return`, `break` or "
+            f"`continue`{BY_HAND}",
         ),
         (
             "for x in y:\n    o = <first:A(m.parameters()):first>\n    if x: continue\n"
             "    <last:shard(m):last>\n",
-            "`if x: continue` may leave the function before the new place; move the code by hand",
+            f"`if x: continue` may skip the new place{BY_HAND}",
         ),
         (
             "def f(m):\n    return <first:A(m.parameters()):first>\ndef g(m):\n"
             "    <last:shard(m):last>\n",
-            "`shard(m)` is in another function",
+            f"`shard(m)` is in another function{BY_HAND}",
         ),
         (
             "for x in y:\n    o = <first:A(m.parameters()):first>\n<last:shard(m):last>\n",
-            "`A(m.parameters())` is part of code that cannot move as a whole; move it by hand",
+            f"`A(m.parameters())` is in a block that cannot move as a whole{BY_HAND}",
         ),
         (
             "if x:\n    o = <first:A(m.parameters()):first>\nelse:\n    <last:shard(m):last>\n",
-            "`A(m.parameters())` and `shard(m)` are alternatives",
+            f"`A(m.parameters())` and `shard(m)` are parts of the same statement{BY_HAND}",
         ),
         (
             "<last:shard(m):last>\no = <first:A(m.parameters()):first>\n",
-            "`shard(m)` does not come after the code that has to move",
+            f"`shard(m)` does not come after the code to move{BY_HAND}",
         ),
         (
             "o = <first:A(m.parameters()):first>; p = 1\n<last:shard(m):last>\n",
@@ -307,54 +310,54 @@ def test_settings_of_the_model_in_between_are_no_obstacle() -> None:
         (
             "o = <first:A(m.parameters()):first>\ntry:\n    <last:shard(m):last>\n"
             "except E:\n    pass\n",
-            "`shard(m)` is in a try statement that may not run it",
+            f"`shard(m)` is in a `try` that may skip it{BY_HAND}",
         ),
         (
             "o = <first:A(m.parameters()):first>\ntry:\n    o.x()\nfinally:\n    pass\n"
             "<last:shard(m):last>\n",
-            "`try:` cannot move",
+            f"`try:` cannot safely move, too{BY_HAND}",
         ),
         (
             "o = <first:A(m.parameters()):first>\nshard(m.a, o.x)\n<last:shard(m):last>\n",
-            "`shard(m.a, o.x)` calls `shard` too and cannot move",
+            f"`shard(m.a, o.x)` would have to move, too, but calls `shard`{BY_HAND}",
         ),
         (
             "o = <first:A(m.parameters()):first>\nfor b in o.x: pass\nuse(b)\n"
             "for b in y: pass\nz(b)\n<last:shard(b):last>\n",
-            "`for b in y: pass` changes `b` in between; move the code by hand",
+            f"`for b in y: pass` changes `b` in between{BY_HAND}",
         ),
         (
             "o = <first:A(m.parameters()):first>\ndel o\n<last:shard(m):last>\n",
-            "`del o` may use `o` and cannot move; move the code by hand",
+            f"`del o` may use `o` before the new place{BY_HAND}",
         ),
         (
             "def f(m):\n    o = <first:A(m.parameters()):first>\n    yield o\n"
             "    <last:shard(m):last>\n",
-            "`yield o` suspends its function and cannot move",
+            f"`yield o` would have to move, too, but suspends its function{BY_HAND}",
         ),
         (
             "o = <first:A(m.parameters()):first>\ndef show():\n    print(o)\n\n"
             "t = Trainer(show)\n<last:t.shard(m):last>\n",
-            "`t.shard(m)` may use `t` and cannot move; move the code by hand",
+            f"`t.shard(m)` may use `t` before the new place{BY_HAND}",
         ),
         (
             "def show():\n    print(o)\n\no = <first:A(m.parameters()):first>\nshow()\n"
             "<last:shard(m):last>\n",
-            "`show()` may use `o` and cannot move; move the code by hand",
+            f"`show()` may use `o` before the new place{BY_HAND}",
         ),
         (
             "f = lambda: (<first:A(m.parameters()):first>, <last:shard(m):last>)\n",
-            "`A(m.parameters())` is in a lambda; move it by hand",
+            f"`A(m.parameters())` is in a lambda{BY_HAND}",
         ),
         (
             "def f(self):\n    self.o = <first:A(m.parameters()):first>\n    self.log()\n"
             "    <last:shard(m):last>\n",
-            "`self.log()` may use `self.o` and cannot move; move the code by hand",
+            f"`self.log()` may use `self.o` before the new place{BY_HAND}",
         ),
         (
             "class A(B):\n    def f(self):\n        self.o = <first:A(m.parameters()):first>\n"
             "        super().f()\n        <last:shard(m):last>\n",
-            "`super().f()` may use `self.o` and cannot move; move the code by hand",
+            f"`super().f()` may use `self.o` before the new place{BY_HAND}",
         ),
     ],
 )
@@ -367,4 +370,7 @@ def test_a_file_without_exact_places_is_declined() -> None:
     module = type(at.code.module)(0, 0, "", at.code.module.body, exact=False)
     code = type(at.code)(at.code.path, at.code.text, module)
     result = move_below(code, at["first"], at["last"], "move", Safety.UNSAFE)
-    assert reason(result) == "the positions of the code in this file are unknown"
+    assert (
+        reason(result)
+        == "the exact positions of this file's code are unknown; apply the change by hand"
+    )

@@ -8,6 +8,8 @@ from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Declined
 from fsdplint.rules.no_sync_under_fsdp2 import sync_last_micro_batch
 
+BY_HAND = "; call `set_requires_gradient_sync` by hand"
+
 NULL = "from contextlib import nullcontext\n"
 
 
@@ -58,7 +60,9 @@ for i, x in enumerate(loader):
 
 def test_declines_when_every_backward_is_inside() -> None:
     marked = "for x in y:\n    with <n:m.no_sync():n>:\n        m(x).backward()\n    step()\n"
-    assert reason(synced(marked)[1]) == "no backward outside the context would reduce the gradients"
+    assert reason(synced(marked)[1]) == (
+        f"no backward outside the `with` would reduce the gradients{BY_HAND}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,73 +185,76 @@ def test_conditional(marked: str, expected: str) -> None:
     [
         (
             "with <n:accelerator.no_sync(m):n>:\n    a()\n",
-            "`accelerator.no_sync(m)` is not a method of a sharded module",
+            f"`accelerator.no_sync(m)` takes arguments, unlike FSDP's{BY_HAND}",
         ),
-        ("with <n:m.no_sync():n> as c:\n    a()\n", "`c` is bound to the context"),
+        (
+            "with <n:m.no_sync():n> as c:\n    a()\n",
+            f"`c` keeps the context{BY_HAND}",
+        ),
         (
             "async def f():\n    async with b(), <n:m.no_sync():n>:\n        a()\n",
-            "`async with b(), m.no_sync():` is asynchronous",
+            f"`async with b(), m.no_sync():` is asynchronous{BY_HAND}",
         ),
-        ("with <n:get().no_sync():n>:\n    a()\n", "`get()` cannot be evaluated more than once"),
-        ("with <n:m.no_sync():n>:\n    m = a()\n", "`m` is assigned in the with statement"),
+        (
+            "with <n:get().no_sync():n>:\n    a()\n",
+            f"`get()` would be evaluated more than once{BY_HAND}",
+        ),
+        (
+            "with <n:m.no_sync():n>:\n    m = a()\n",
+            f"`m` is assigned in the `with` statement{BY_HAND}",
+        ),
         (
             "with f() as m, <n:m.no_sync():n>:\n    a()\n",
-            "`m` is assigned in the with statement",
+            f"`m` is assigned in the `with` statement{BY_HAND}",
         ),
         (
             "with (  # c\n    <n:m.no_sync():n>\n):\n    a()\n",
-            "there is a comment in the head of the with statement",
+            f"a comment is in the header of the `with` statement{BY_HAND}",
         ),
         (
             "with (\n    <n:m.no_sync():n>,  # c\n    b(),\n):\n    a()\n",
-            "`m.no_sync()` shares the with statement with items that cannot be separated",
+            f"`m.no_sync()` cannot be split from the items next to it{BY_HAND}",
         ),
-        ("with <n:m.no_sync():n> if x else y():\n    a()\n", "`y()` may do something else"),
+        ("with <n:m.no_sync():n> if x else y():\n    a()\n", f"`y()` may not be a no-op{BY_HAND}"),
         (
             "from contextlib import suppress\n"
             "with <n:m.no_sync():n> if x else suppress(E):\n    a()\n",
-            "`suppress(E)` may do something else",
+            f"`suppress(E)` may not be a no-op{BY_HAND}",
         ),
         (
             f"{NULL}c = <n:m.no_sync():n> if x else nullcontext()\n"
             "with c:\n    a()\nwith c:\n    a()\n",
-            "`c` is not used in exactly one with statement",
+            f"`c` is not used exactly once{BY_HAND}",
         ),
         (
             "c = <n:m.no_sync():n>\nf(c)\n",
-            "`c` is also used outside the with statement",
+            f"`c` is not used by a `with` statement directly{BY_HAND}",
         ),
         (
             "self.c = <n:m.no_sync():n>\nwith self.c:\n    a()\n",
-            "`self.c = m.no_sync()` keeps the context where it may be used again",
+            f"`self.c = m.no_sync()` may share the context with other code{BY_HAND}",
         ),
         (
             "if y:\n    c = <n:m.no_sync():n>\nwith c:\n    a()\n",
-            "`with c:` may be reached without `c = m.no_sync()`",
+            f"`with c:` may run without `c = m.no_sync()`{BY_HAND}",
         ),
         (
             f"{NULL}c = <n:m.no_sync():n> if x else nullcontext()\nx = 1\nwith c:\n    a()\n",
-            "`x` changes before the context is entered",
+            f"`x` changes before the `with` statement{BY_HAND}",
         ),
         (
             f"{NULL}c = <n:m.no_sync():n> if x else nullcontext()\nfor i in y:\n    with c:\n"
             "        a()\n    x = i\n",
-            "`x` changes before the context is entered",
+            f"`x` changes before the `with` statement{BY_HAND}",
         ),
-        (
-            "use(<n:m.no_sync():n>)\n",
-            "`m.no_sync()` is passed to unknown code; call "
-            "`set_requires_gradient_sync` there by hand",
-        ),
+        ("use(<n:m.no_sync():n>)\n", f"`m.no_sync()` is passed to another call{BY_HAND}"),
         (
             "def f(m):\n    return <n:m.no_sync():n>\n",
-            "`m.no_sync()` is not entered where it is created; call "
-            "`set_requires_gradient_sync` by hand",
+            f"`m.no_sync()` is not in a `with` statement{BY_HAND}",
         ),
         (
             "y = s.enter_context(<n:m.no_sync():n>)\n",
-            "`m.no_sync()` is passed to unknown code; call "
-            "`set_requires_gradient_sync` there by hand",
+            f"`m.no_sync()` is passed to another call{BY_HAND}",
         ),
         (
             "c = <n:m.no_sync():n>; b\nwith c:\n    a()\n",

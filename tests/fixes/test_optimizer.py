@@ -38,8 +38,8 @@ def test_a_capture_in_another_function_is_declined() -> None:
         "optimizer = <o:AdamW(g):o>\n<s:fully_shard(m):s>\n"
     )[1]
     assert (
-        reason(fix) == "`m.parameters()` is part of code that cannot move as a whole; "
-        "move it by hand"
+        reason(fix)
+        == "`m.parameters()` is in a block that cannot move as a whole; change the order by hand"
     )
 
 
@@ -56,4 +56,7 @@ def test_only_captures_move_if_the_optimizer_is_below_already() -> None:
 
 def test_nothing_to_move_is_declined() -> None:
     fix = built("<s:fully_shard(m):s>\noptimizer = <o:AdamW(<c:m.parameters():c>):o>\n")[1]
-    assert reason(fix) == "`AdamW(m.parameters())` is below the sharding already"
+    assert (
+        reason(fix)
+        == "`AdamW(m.parameters())` is already below the sharding; change the order by hand"
+    )

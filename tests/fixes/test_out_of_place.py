@@ -64,13 +64,13 @@ def test_a_tensor_of_one_name_is_exchanged(step: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (f"h.{name}()", f"`{name}` has no out-of-place form; change a clone of the output")
+        (f"h.{name}()", f"`{name}` has no out-of-place equivalent; clone the output first by hand")
         for name in (
             *("exponential_", "random_", "geometric_", "cauchy_", "log_normal_", "bernoulli_"),
             *("normal_", "zero_", "copy_", "eq_", "resize_", "float_power_", "detach_"),
         )
     ]
-    + [("h[0] = 0", "`h[0] = 0` writes to part of the view; write to a clone of it")],
+    + [("h[0] = 0", "`h[0] = 0` writes to a part of the view; clone the output first by hand")],
 )
 def test_what_has_no_twin_is_declined(change: str, why: str) -> None:
     at = Snippet(f"h = <call:model(x):call>\n{change}\n")

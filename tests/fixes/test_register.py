@@ -9,6 +9,8 @@ from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Declined
 from fsdplint.rules.custom_method_bypasses_hooks import register_method
 
+BY_HAND = "; call `register_fsdp_forward_method` by hand"
+
 IMPORT = "from torch.distributed.fsdp import fully_shard\n"
 BOTH = "from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method\n"
 
@@ -65,7 +67,7 @@ def test_the_method_is_registered_where_the_module_is_sharded(marked: str, expec
     [
         (
             f"{IMPORT}train(<shard:fully_shard(Net()):shard>)\n",
-            "the module has no name below `fully_shard(Net())`",
+            f"the module has no name below `fully_shard(Net())`{BY_HAND}",
         ),
         (
             f"{IMPORT}def f(m): return <shard:fully_shard(m):shard>\n",
@@ -73,15 +75,15 @@ def test_the_method_is_registered_where_the_module_is_sharded(marked: str, expec
         ),
         (
             f"{IMPORT}def f(m):\n    return <shard:fully_shard(m):shard>, 1\n",
-            "`fully_shard(m)` is part of a larger expression",
+            f"`fully_shard(m)` is part of a larger expression{BY_HAND}",
         ),
         (
             f"{IMPORT}x = [<shard:fully_shard(m):shard> for m in ms]\n",
-            "`fully_shard(m)` is part of a larger expression",
+            f"`fully_shard(m)` is part of a larger expression{BY_HAND}",
         ),
         (
             f"{IMPORT}if <shard:fully_shard(m):shard>:\n    pass\n",
-            "`fully_shard(m)` is part of a larger expression",
+            f"`fully_shard(m)` is part of a larger expression{BY_HAND}",
         ),
     ],
 )
@@ -148,7 +150,8 @@ def test_a_method_that_forward_calls_is_not_registered(reshard: object) -> None:
     given = f", reshard_after_forward={reshard}"
     (finding,) = check_text(TWICE.format(forward="self.encode(x)", reshard=given))
     assert finding.fix_declined == (
-        "`forward` calls `encode`, whose hooks would reshard before `forward` ends"
+        "`forward` calls `encode`, whose hooks would reshard before `forward` ends; call it "
+        "through `forward` by hand"
     )
 
 

@@ -8,6 +8,8 @@ from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Declined
 from fsdplint.rules.root_unsharded_after_eval import reshard_before
 
+BY_HAND = "; call the model's `reshard()` before this by hand"
+
 
 def resharded(marked: str) -> tuple[Snippet, Fix | Declined]:
     """Fixes the optimizer at the mark "o", which takes its parameters at the mark "p"."""
@@ -45,17 +47,15 @@ def test_the_root_is_resharded_before(marked: str, expected: str) -> None:
     [
         (
             "o = <o:SGD(<p:make().parameters():p>):o>\n",
-            "`make().parameters()` does not name the model",
+            f"`make().parameters()` does not name the model{BY_HAND}",
         ),
         (
             "def f(m):\n    return <p:m.parameters():p>\no = <o:SGD(f(x)):o>\n",
-            "`m.parameters()` is in another function than the optimizer; call "
-            "`reshard()` by hand before the optimizer is built",
+            f"`m.parameters()` is not in the function that builds the optimizer{BY_HAND}",
         ),
         (
             "<p:m.parameters():p>\n",
-            "`m.parameters()` is in another function than the optimizer; call "
-            "`reshard()` by hand before the optimizer is built",
+            f"`m.parameters()` is not in the function that builds the optimizer{BY_HAND}",
         ),
         (
             "if x: o = <o:SGD(<p:m.parameters():p>):o>\n",

@@ -78,4 +78,7 @@ def test_a_class_that_is_named_elsewhere_is_no_safe_fix(before: str) -> None:
 
 
 def test_an_argument_that_no_scaler_has_is_left() -> None:
-    assert fixed(arguments="scale=3") == "`GradScaler(scale=3)` is not called as torch defines it"
+    assert (
+        fixed(arguments="scale=3")
+        == "`GradScaler(scale=3)` does not match torch's signature; use `ShardedGradScaler` by hand"
+    )

@@ -82,13 +82,13 @@ def found(rule: str, program: str) -> Finding:
         (
             "parameters-grouped-after-flattening",
             FLAT.format("", "  # one\n") + DECAY,
-            "there is a comment after the last argument",
+            "a comment follows the last argument; pass `use_orig_params=True` by hand",
         ),
         (
             "rank0-state-loaded-by-all",
             SHARDED + LONE % "**{'full_state_dict': True}",
-            "the arguments of `StateDictOptions` are not all literal "
-            "arguments; change the call by hand",
+            "the arguments of `StateDictOptions` are not all written out; pass "
+            "`broadcast_from_rank0=True` by hand",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Arguments of a call: found, put in, taken out, renamed or given another value."""
+"""Find, add, remove, rename or replace arguments of a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsdplint.fixes.code import Code, NoFixError, builder
 
 
 def add_argument(code: Code, call: ir.Call, text: str) -> Edit:
-    """``text`` as the last argument of ``call``, on a line of its own where the others are."""
+    """Add ``text`` as the last argument of ``call``, on a separate line if the others are."""
     if not call.args:
         return code.edit(call.end - 1, call.end - 1, text)
     last = call.args[-1]
@@ -19,24 +19,24 @@ def add_argument(code: Code, call: ir.Call, text: str) -> Edit:
 
 
 def put_argument(code: Code, call: ir.Call, keyword: str, text: str) -> Edit:
-    """``keyword=text`` in place of the argument of this keyword, or as the last one."""
+    """Replace the argument with this keyword by ``keyword=text``, or add it as the last one."""
     for argument in call.args:
         if argument.keyword == keyword:
             return code.edit(argument.value.start, argument.value.end, text)
     if not call.args or any(argument.star for argument in call.args):
         raise NoFixError(
-            f"the arguments of `{code.short(call.func)}` are not all literal "
-            "arguments; change the call by hand"
+            f"the arguments of `{code.short(call.func)}` are not all written out; pass "
+            f"`{keyword}={text}` by hand"
         )
     if code.comments(call.args[-1].end, call.end):
-        raise NoFixError("there is a comment after the last argument")
+        raise NoFixError(f"a comment follows the last argument; pass `{keyword}={text}` by hand")
     return add_argument(code, call, f"{keyword}={text}")
 
 
 def without(
     code: Code, arguments: Sequence[ir.Argument], kept: Sequence[ir.Argument]
 ) -> list[Edit]:
-    """Deletes the arguments that are not kept, each with one comma."""
+    """Delete the arguments that are not kept, each with one comma."""
     if not kept:
         ends = arguments[:1] and (arguments[0].start, arguments[-1].end)
         return [code.edit(*ends, "")] if ends else []
@@ -51,14 +51,14 @@ def without(
 
 
 def renamed(code: Code, argument: ir.Argument, keyword: str) -> Edit:
-    """``old=value`` to ``keyword=value``; a positional one gets the keyword."""
+    """Rename ``old=value`` to ``keyword=value``; add the keyword to a positional one."""
     if argument.keyword is None:
         return code.edit(argument.start, argument.start, f"{keyword}=")
     return code.edit(argument.start, argument.start + len(argument.keyword), keyword)
 
 
 def argument_of(call: ir.Call, position: int, keyword: str) -> ir.Argument | None:
-    """The argument as the call shows it, None where it is in a ``*`` or ``**`` or not given."""
+    """Return the argument, None if the call passes it in ``*`` or ``**`` or not at all."""
     named = next((a for a in call.args if a.keyword == keyword), None)
     plain = [a for a in call.args if a.keyword is None and not a.star]
     if named is not None or not 0 <= position < len(plain):
@@ -70,12 +70,10 @@ def argument_of(call: ir.Call, position: int, keyword: str) -> ir.Argument | Non
 def set_argument(
     code: Code, call: ir.Call, position: int, keyword: str, text: str, safety: Safety
 ) -> Fix:
-    """Puts ``text`` in the place of the argument's value."""
+    """Replace the argument's value by ``text``."""
     argument = argument_of(call, position, keyword)
     if argument is None:
-        raise NoFixError(
-            f"`{code.short(call)}` does not pass `{keyword}` directly; change it by hand"
-        )
+        raise NoFixError(f"`{code.short(call)}` does not spell out `{keyword}`; set it by hand")
     value = argument.value
     title = f"set `{keyword}` to `{text}`"
     return Fix(title, safety, (code.edit(value.start, value.end, text),))
@@ -83,14 +81,12 @@ def set_argument(
 
 @builder
 def drop_argument(code: Code, call: ir.Call, keyword: str, title: str = "") -> Fix:
-    """Take the argument of a keyword away, with the comma beside it."""
+    """Remove the argument of a keyword, with the comma next to it."""
     if not any(given.keyword == keyword for given in call.args):
-        raise NoFixError(
-            f"`{code.short(call)}` does not pass `{keyword}` directly; change it by hand"
-        )
+        raise NoFixError(f"`{code.short(call)}` does not spell out `{keyword}`; remove it by hand")
     kept = [given for given in call.args if given.keyword != keyword]
     edits = without(code, call.args, kept)
     ends = (min(code.line_end(edit.span.end), call.end) for edit in edits)
     if any(code.comments(e.span.start, end) for e, end in zip(edits, ends, strict=True)):
-        raise NoFixError(f"there is a comment beside `{keyword}`")
+        raise NoFixError(f"a comment is next to `{keyword}`; remove the argument by hand")
     return Fix(title or f"remove `{keyword}`", Safety.UNSAFE, tuple(edits))

@@ -1,4 +1,4 @@
-"""One file as fixes see it: its tree, and the lines and comments its statements stand on."""
+"""One file as fixes see it: its tree, and the lines and comments of its statements."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from fsdplint.finding import Edit, Fix, Span
 
 P = ParamSpec("P")
 
-# Comments that speak of a place in the file and not of the statement under them.
+# Comments that refer to a place in the file, not to the statement under them.
 _STAYING_COMMENT = re.compile(r"#!|#.*?coding[:=]|# ?%%|# ?In ?\[|# ?fmt: |# ?(end)?region\b")
+
+_BY_HAND = "apply the change by hand"
 
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """Why there is no fix: one sentence about the user's code, without its full stop."""
+    """Why there is no fix, and what to do by hand: one sentence without a full stop."""
 
     reason: str
 
@@ -34,7 +36,7 @@ class NoFixError(Exception):
 
 @dataclass(frozen=True)
 class Code(Tree):
-    """A file's tree with what edits need to know of its text."""
+    """A file's tree with what edits need to know about its text."""
 
     @classmethod
     @lru_cache(maxsize=16)  # a rule's fixes are in few files at a time
@@ -44,7 +46,7 @@ class Code(Tree):
     # Order
 
     def precedes(self, statement: ir.Stmt, use: ir.Node) -> bool:
-        """Whether ``statement`` has surely run whenever ``use``, be it in a function, does."""
+        """True if ``statement`` has surely run whenever ``use`` runs, even in a function."""
         before = self.block(statement).statements
         around = next((n for n in (use, *self.ancestors(use)) if n in before), None)
         return around is not None and before.index(statement) < before.index(around)
@@ -52,11 +54,8 @@ class Code(Tree):
     # Text
 
     def short(self, node: ir.Node) -> str:
-        """The first line of ``node``'s text without its comment, for a reason shown to the user."""
-        end = node.start + len(NEWLINE.split(self.slice(node))[0])
-        inside = (s for k, s, _ in self._comments_and_strings if k == "comment")
-        end = next((start for start in inside if node.start <= start < end), end)
-        first = self.text[node.start : end].strip()
+        """Return the first line of ``node``'s text, shortened for a message."""
+        first = NEWLINE.split(self.slice(node))[0].strip()
         return first if len(first) <= 50 else first[:47] + "..."
 
     def edit(self, start: int, end: int, text: str) -> Edit:
@@ -69,7 +68,7 @@ class Code(Tree):
 
     @cached_property
     def unit(self) -> str:
-        """One level of indentation, as the file's first indented block has it."""
+        """One level of indentation, taken from the file's first indented block."""
         for node in ir.walk(self.module):
             for block in () if isinstance(node, ir.Module) else blocks(node):
                 inner, outer = self.indentation(block.statements[0]), self.indentation(node)
@@ -84,40 +83,40 @@ class Code(Tree):
         return [(t.lastgroup, *t.span()) for t in tokens if t.lastgroup in kinds]
 
     def comments(self, start: int, end: int) -> bool:
-        """Whether a comment begins between the two offsets."""
+        """True if a comment begins between the two offsets."""
         return any(k == "comment" and start <= s < end for k, s, _ in self._comments_and_strings)
 
     def in_string(self, offset: int) -> bool:
-        """Whether ``offset`` is inside a string, so that what stands there is its content."""
+        """True if ``offset`` is inside a string."""
         return any(k == "string" and s < offset < e for k, s, e in self._comments_and_strings)
 
     # Lines
 
     def breaks(self, start: int, end: int) -> bool:
-        """Whether a line ends between the two offsets."""
+        """True if a line ends between the two offsets."""
         return NEWLINE.search(self.text, start, end) is not None
 
     def line_start(self, offset: int) -> int:
         return self._lines[bisect_right(self._lines, offset) - 1]
 
     def line_end(self, offset: int) -> int:
-        """The offset after the line end of the line ``offset`` is on."""
+        """Return the offset after the line end of the line that contains ``offset``."""
         following = bisect_right(self._lines, offset)
         return self._lines[following] if following < len(self._lines) else len(self.text)
 
     def line(self, offset: int) -> str:
-        """The line ``offset`` is on, without its line end."""
+        """Return the line that contains ``offset``, without its line end."""
         return self.text[self.line_start(offset) : self.line_end(offset)].rstrip("\r\n")
 
     def code_lines(self, start: int, end: int) -> Iterator[int]:
-        """Where the lines from ``start`` begin that can be indented: not blank, in no string."""
+        """Yield the starts of lines that can be indented: neither blank nor inside a string."""
         while start < end:
             if self.line(start).strip() and not self.in_string(start):
                 yield start
             start = self.line_end(start)
 
     def head(self, node: ir.Node) -> int:
-        """Where ``node`` begins, its decorators included."""
+        """Return where ``node`` begins, including its decorators."""
         decorators: tuple[ir.Expr, ...] = ()
         if isinstance(node, ir.ClassDef):
             decorators = node.decorators
@@ -128,7 +127,7 @@ class Code(Tree):
         return self.text.rindex("@", 0, decorators[0].start)
 
     def indentation(self, node: ir.Node) -> str:
-        """The whitespace that begins the line ``node`` begins on."""
+        """Return the whitespace at the start of the first line of ``node``."""
         line = self.line(self.head(node))
         return line[: len(line) - len(line.lstrip(" \t\f"))]
 
@@ -143,24 +142,28 @@ class Code(Tree):
         return not rest or rest.startswith("#")
 
     def alone(self, statement: ir.Stmt) -> bool:
-        """Whether no other code shares a line with ``statement``."""
+        """True if no other code shares a line with ``statement``."""
         return self.starts_line(statement) and self.ends_line(statement)
 
     def is_elif(self, statement: ir.Stmt) -> bool:
-        """Whether it is no statement of its own in the text, but an arm of one."""
+        """True if the text has it as an arm of another statement."""
         if isinstance(statement, ir.Case):
             return True
         return isinstance(statement, ir.If) and self.text.startswith("elif", statement.start)
 
     def extent(self, statement: ir.Stmt) -> tuple[int, int]:
-        """The full lines of ``statement`` with the comments that belong to it.
+        """Return the full lines of ``statement`` with the comments that belong to it.
 
-        Those are the comment lines directly above at its own depth, and what trails its lines.
+        Those are comment lines directly above at the same depth, and trailing comments.
 
         Raises:
-            NoFixError: other code shares its lines.
+            NoFixError: other code shares its lines, or it is an arm of another statement.
         """
-        if not self.alone(statement) or self.is_elif(statement):
+        if self.is_elif(statement):
+            raise NoFixError(
+                f"`{self.short(statement)}` is a branch of a larger statement; {_BY_HAND}"
+            )
+        if not self.alone(statement):
             raise NoFixError(
                 f"`{self.short(statement)}` shares its line with other code; put it on its own line"
             )
@@ -178,7 +181,7 @@ class Code(Tree):
         )
 
     def after(self, statement: ir.Stmt) -> int:
-        """The start of the line where a statement that follows ``statement`` can be put."""
+        """Return the start of the line where a following statement can be inserted."""
         end = self.line_end(statement.end)
         if not isinstance(statement, COMPOUND):
             return end
@@ -193,13 +196,13 @@ class Code(Tree):
         return end
 
     def insert_lines(self, at: int, lines: str) -> Edit:
-        """Whole ``lines``, each with its line end, before the line that starts at ``at``."""
+        """Insert whole ``lines``, each with its line end, before the line that starts at ``at``."""
         if at == len(self.text) and self.text and not self.text.endswith(("\n", "\r")):
             lines = self.newline + lines.removesuffix(self.newline)
         return self.edit(at, at, lines)
 
     def delete_lines(self, start: int, end: int) -> Edit:
-        """Deletes whole lines, and blank ones below that would add to those above."""
+        """Delete whole lines, and blank ones below that would add to those above."""
         above = start
         while end < len(self.text) and not self.line(end).strip():
             if above > 0 and self.line(above - 1).strip():
@@ -209,13 +212,13 @@ class Code(Tree):
         return self.edit(start, end, "")
 
     def unwrapped(self, owner: ir.With | ir.If, head: str = "") -> list[Edit]:
-        """The edits that leave of a compound statement its body alone, at its own depth.
+        """Return the edits that replace a compound statement by its body, dedented.
 
         Args:
-            head: lines to put in the place of its head, which has no comment where there are none.
+            head: lines that replace its header; without them the header may hold no comment.
 
         Raises:
-            NoFixError: lines of the head or the body hold something else.
+            NoFixError: the header or the body shares a line with other code.
         """
         first = owner.body[0]
         if not self.starts_line(owner) or not self.starts_line(first):
@@ -225,10 +228,7 @@ class Code(Tree):
         last = owner.test if isinstance(owner, ir.If) else owner.items[-1]
         start, inside = self.line_start(owner.start), self.line_end(self.text.index(":", last.end))
         if not head and self.comments(start, inside):
-            raise NoFixError(
-                f"`{self.short(owner)}` has a comment in its header; move "
-                "the comment and run the fix again"
-            )
+            raise NoFixError(f"`{self.short(owner)}` has a comment in its header; {_BY_HAND}")
         extra = self.indentation(first).removeprefix(self.indentation(owner))
         lines = self.code_lines(inside, self.after(owner))
         deeper = (line for line in lines if self.text.startswith(extra, line))
@@ -239,15 +239,15 @@ class Code(Tree):
 
 
 def require_exact(code: Code) -> None:
-    """Raise ``NoFixError`` where the spans of the file cannot be trusted."""
+    """Raise ``NoFixError`` if the spans of the file cannot be trusted."""
     if not code.module.exact or not all(f.suite.lowered.exact for f in code.functions):
-        raise NoFixError("the positions of the code in this file are unknown")
+        raise NoFixError(f"the exact positions of this file's code are unknown; {_BY_HAND}")
 
 
 def builder(build: Callable[P, Fix]) -> Callable[P, Fix | Declined]:
     """Turn a function that raises ``NoFixError`` into one that returns ``Declined``.
 
-    One that is given a file's ``Code`` first declines where the spans of that file are not exact.
+    If its first argument is a file's ``Code`` with inexact spans, it declines without a try.
     """
 
     @functools.wraps(build)
@@ -258,7 +258,7 @@ def builder(build: Callable[P, Fix]) -> Callable[P, Fix | Declined]:
             fix = build(*args, **kwargs)
         except NoFixError as reason:
             return Declined(str(reason))
-        # Files are written one by one, so that a fix of several could be half written.
+        # Files are written one by one, so a fix in several files could be half written.
         assert len({edit.span.path for edit in fix.edits}) == 1
         return fix
 

@@ -23,6 +23,8 @@ from fsdplint.fixes.names import (
     related,
 )
 
+_BY_HAND = "change the order by hand"
+
 
 @builder
 def move_below(
@@ -33,7 +35,7 @@ def move_below(
     safety: Safety,
     with_: Sequence[ir.Node] = (),
 ) -> Fix:
-    """Moves the statement of ``first``, and those of ``with_``, below the statement of ``last``.
+    """Move the statement of ``first``, and those of ``with_``, below the statement of ``last``.
 
     Statements between the two that use what is moved move along, in their order. ``with_`` are
     nodes that must come after ``last`` too, such as the expressions that captured parameters.
@@ -72,7 +74,7 @@ def _plan(code: Code, first: ir.Node, last: ir.Node, with_: Sequence[ir.Node]) -
     end = order.index(lifted)
     begin = min(order.index(statement) for statement in chosen)
     if max(order.index(statement) for statement in chosen) >= end:
-        raise NoFixError(f"`{code.short(last)}` does not come after the code that has to move")
+        raise NoFixError(f"`{code.short(last)}` does not come after the code to move; {_BY_HAND}")
     moved, names = _dependants(code, order[begin:end], chosen)
     staying = [s for s in order[begin : end + 1] if s not in moved]
     models = {path for node in (first, *with_) for path in _models(node)}
@@ -84,28 +86,33 @@ def _plan(code: Code, first: ir.Node, last: ir.Node, with_: Sequence[ir.Node]) -
 
 
 def common_block(code: Code, first: ir.Node, last: ir.Node) -> tuple[Block, ir.Stmt]:
-    """The innermost block that holds ``first`` and, in one of its statements, ``last``; and it.
+    """Return the innermost block around both nodes, and its statement that holds ``last``.
 
     Raises:
-        NoFixError: there is none, or ``last`` need not be reached from there.
+        NoFixError: there is none, or the block may not reach ``last``.
     """
     if code.in_lambda(first):
-        raise NoFixError(f"`{code.short(first)}` is in a lambda; move it by hand")
+        raise NoFixError(f"`{code.short(first)}` is in a lambda; {_BY_HAND}")
     if code.scope(first) is not code.scope(last):
-        raise NoFixError(f"`{code.short(last)}` is in another function")
+        raise NoFixError(f"`{code.short(last)}` is in another function; {_BY_HAND}")
     below = {code.block(s): s for s in _statements_around(code, last)}
     for statement in _statements_around(code, first):
         lifted = below.get(code.block(statement))
         if lifted is statement:
-            raise NoFixError(f"`{code.short(first)}` and `{code.short(last)}` are alternatives")
+            raise NoFixError(
+                f"`{code.short(first)}` and `{code.short(last)}` are parts of the same statement; "
+                f"{_BY_HAND}"
+            )
         if lifted is not None:
             _check_lift(code, last, lifted)
             return code.block(statement), lifted
-    raise NoFixError(f"`{code.short(last)}` is in no block that `{code.short(first)}` can move to")
+    raise NoFixError(
+        f"`{code.short(first)}` cannot move to the block of `{code.short(last)}`; {_BY_HAND}"
+    )
 
 
 def _statements_around(code: Code, node: ir.Node) -> Iterator[ir.Stmt]:
-    """The statement of ``node`` and those around it, up to the function it is in."""
+    """Yield the statement of ``node`` and those around it, up to its function."""
     scope = code.scope(node)
     statement = code.statement(node)
     yield statement
@@ -117,26 +124,24 @@ def _statements_around(code: Code, node: ir.Node) -> Iterator[ir.Stmt]:
 def _check_lift(code: Code, last: ir.Node, lifted: ir.Stmt) -> None:
     around = [s for s in _statements_around(code, last) if s.start >= lifted.start]
     if any(isinstance(s, ir.Try) for s in around):
-        raise NoFixError(f"`{code.short(last)}` is in a try statement that may not run it")
+        raise NoFixError(f"`{code.short(last)}` is in a `try` that may skip it; {_BY_HAND}")
 
 
 def _in_block(code: Code, node: ir.Node, block: Block) -> ir.Stmt:
-    """The statement of ``block`` that holds ``node``, reached through if statements only."""
+    """Return the statement of ``block`` that holds ``node``, directly or in if statements."""
     for statement in _statements_around(code, node):
         if statement in block.statements:
             return statement
         owner = code.parent(statement)
         if not isinstance(owner, ir.If):
             break
-    raise NoFixError(
-        f"`{code.short(node)}` is part of code that cannot move as a whole; move it by hand"
-    )
+    raise NoFixError(f"`{code.short(node)}` is in a block that cannot move as a whole; {_BY_HAND}")
 
 
 def _dependants(
     code: Code, between: Sequence[ir.Stmt], chosen: set[ir.Stmt]
 ) -> tuple[set[ir.Stmt], Names]:
-    """``chosen`` with the statements that use what it defines, and all their names."""
+    """Return ``chosen`` with the statements that use what it defines, and all their names."""
     moved: set[ir.Stmt] = set()
     names = Names()
     for statement in between:
@@ -148,7 +153,7 @@ def _dependants(
 
 
 def _models(node: ir.Node) -> Iterator[str]:
-    """The modules a capture takes parameters of, by the names that sharding may rebind."""
+    """Yield the names of the modules whose parameters a capture takes; sharding may rebind them."""
     path = dotted(node)
     if path is not None:
         yield path
@@ -163,29 +168,24 @@ def _check_staying(
     code: Code, statement: ir.Stmt, moved: Names, models: set[str], last: ir.Node
 ) -> None:
     own = effects(code, statement)
-    # A variable that two loops run through in turn is written by both and used by neither after.
+    # Two loops may bind the same variable in turn, as long as neither reads the other's value.
     used = clash(moved.writes, own.reads | (own.writes - loop_variables(statement)))
     if used is not None:
         raise NoFixError(
-            f"`{code.short(statement)}` may use `{used}` and cannot move; move the code by hand"
+            f"`{code.short(statement)}` may use `{used}` before the new place; {_BY_HAND}"
         )
     if isinstance(statement, (ir.Import, ir.ImportFrom)):
         return
     rewrapped = _rewrapped(code, statement, models, last)
     rebound = clash(own.writes - rewrapped, moved.reads)
     if rebound is not None:
-        raise NoFixError(
-            f"`{code.short(statement)}` changes `{rebound}` in between; move the code by hand"
-        )
+        raise NoFixError(f"`{code.short(statement)}` changes `{rebound}` in between; {_BY_HAND}")
     if _leaves(statement):
-        raise NoFixError(
-            f"`{code.short(statement)}` may leave the function before the "
-            "new place; move the code by hand"
-        )
+        raise NoFixError(f"`{code.short(statement)}` may skip the new place; {_BY_HAND}")
 
 
 def _rewrapped(code: Code, statement: ir.Stmt, models: set[str], last: ir.Node) -> set[str]:
-    """The names of models that ``statement`` binds to the same model: ``m = wrap(m)``."""
+    """Return the names that ``statement`` binds to the same model again: ``m = wrap(m)``."""
     found: set[str] = set()
     for node in ir.walk(statement):
         if node is last:
@@ -210,22 +210,27 @@ def _leaves_of(targets: Sequence[ir.Expr]) -> Iterator[ir.Expr]:
 
 def _check_moving(code: Code, statement: ir.Stmt, last: ir.Node) -> None:
     if isinstance(statement, (ir.Delete, ir.Scope, ir.Try)):
-        raise NoFixError(f"`{code.short(statement)}` cannot move")
+        raise NoFixError(f"`{code.short(statement)}` cannot safely move, too; {_BY_HAND}")
     if _leaves(statement):
         raise NoFixError(
-            f"`{code.short(statement)}` has to move, but may leave the function "
-            "first; move the code by hand"
+            f"`{code.short(statement)}` would have to move, too, but contains `return`, `break` or "
+            f"`continue`; {_BY_HAND}"
         )
     if any(isinstance(node, ir.Yield) for node in ir.walk(statement)):
-        raise NoFixError(f"`{code.short(statement)}` suspends its function and cannot move")
+        raise NoFixError(
+            f"`{code.short(statement)}` would have to move, too, but suspends its function; "
+            f"{_BY_HAND}"
+        )
     function = code.slice(last.func) if isinstance(last, ir.Call) else None
     calls = (node for node in ir.walk(statement) if isinstance(node, ir.Call))
     if any(code.slice(call.func) == function for call in calls):
-        raise NoFixError(f"`{code.short(statement)}` calls `{function}` too and cannot move")
+        raise NoFixError(
+            f"`{code.short(statement)}` would have to move, too, but calls `{function}`; {_BY_HAND}"
+        )
 
 
 def _leaves(node: ir.Node, in_loop: bool = False) -> bool:
-    """Whether ``node`` may leave its block by return, break or continue."""
+    """True if ``node`` may leave its block by return, break or continue."""
     if isinstance(node, ir.Return):
         return True
     if isinstance(node, (ir.Break, ir.Continue)):
@@ -313,9 +318,9 @@ def _whole(statement: ir.Assign | ir.Expression) -> str:
 def build_after_sharding(
     code: Code, optimizer: ir.Call, captures: Sequence[ir.Node], last_sharding: ir.Node
 ) -> Fix | Declined:
-    """Moves an optimizer's construction, and the ``captures`` of its parameters, below sharding.
+    """Move an optimizer's construction, and the ``captures`` of its parameters, below sharding.
 
-    An optimizer that is built below already, from parameters captured above, stays.
+    An optimizer that is already built below, from parameters captured above, stays there.
 
     Args:
         optimizer: the construction, or the call in this function that leads to it.
@@ -326,5 +331,5 @@ def build_after_sharding(
     title = f"build the optimizer after the last `{code.short(call)}`"
     early = [node for node in (optimizer, *captures) if node.start < last_sharding.start]
     if not early:
-        return Declined(f"`{code.short(optimizer)}` is below the sharding already")
+        return Declined(f"`{code.short(optimizer)}` is already below the sharding; {_BY_HAND}")
     return move_below(code, early[0], last_sharding, title, Safety.UNSAFE, early[1:])

@@ -1,7 +1,7 @@
-"""Which names a piece of code reads and writes, as dotted paths: ``x``, ``self.optimizer``.
+"""The names that code reads and writes, as dotted paths: ``x``, ``self.optimizer``.
 
-A path is related to those it begins and those that begin it: to read ``self`` is to read
-``self.optimizer``, and to write ``config`` is to write ``config.lr``.
+A path is related to its prefixes and to the paths it is a prefix of: reading ``self`` reads
+``self.optimizer``, and writing ``config`` writes ``config.lr``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Names:
 
 
 def dotted(node: ir.Node) -> str | None:
-    """The text of a name or of attributes of one, None for anything else."""
+    """Return the text of a name or of its attributes, None for anything else."""
     if isinstance(node, ir.Name):
         return node.id
     if isinstance(node, ir.Attribute):
@@ -81,13 +81,13 @@ def related(one: str, other: str) -> bool:
 
 
 def clash(names: Iterable[str], others: Iterable[str]) -> str | None:
-    """The first of ``names`` that is related to one of ``others``."""
+    """Return the first of ``names`` that is related to one of ``others``."""
     others = set(others)
     return next((n for n in sorted(names) if any(related(n, o) for o in others)), None)
 
 
 def names_in(node: ir.Node) -> Names:
-    """What ``node`` itself reads and writes where it stands; not what its calls do."""
+    """Return what ``node`` itself reads and writes, without what its calls do."""
     names = Names()
     _collect(node, names)
     return names
@@ -115,7 +115,7 @@ def _collect(node: ir.Node, names: Names) -> None:
 
 
 def _own(node: ir.Node) -> Names:
-    """What ``node`` writes by itself, and reads to find the places written."""
+    """Return what ``node`` itself writes, and what it reads to find the places it writes."""
     names = Names(writes=set(_bound(node)))
     for target in _targets(node):
         _write(target, names)
@@ -127,7 +127,7 @@ def _own(node: ir.Node) -> Names:
 
 
 def written_between(code: Code, use: ir.Node, start: int, end: int) -> set[str]:
-    """What the function or module around ``use`` writes by code that begins in the range."""
+    """Return what code that begins in the range writes, in the function or module of ``use``."""
     scope = code.function(use) or code.module
     nodes = (node for node in ir.walk(scope) if start <= node.start < end)
     return {path for node in nodes for path in _own(node).writes}
@@ -148,7 +148,7 @@ def _write(target: ir.Expr, names: Names) -> None:
     if path is not None:
         names.writes.add(path)
     elif isinstance(target, ir.Subscript):
-        # An element: the container is changed, and read to find it.
+        # Writing an element changes the container, and reads it to find the element.
         _write(target.value, names)
         _collect(target.value, names)
         _collect(target.index, names)
@@ -174,7 +174,7 @@ def _bound(node: ir.Node) -> Iterator[str]:
 
 
 def bound_by(node: ir.Node) -> Iterator[str]:
-    """The variables that ``node`` itself binds in its scope."""
+    """Yield the variables that ``node`` itself binds in its scope."""
     yield from _bound(node)
     targets: list[ir.Node] = list(_targets(node))
     while targets:
@@ -186,13 +186,13 @@ def bound_by(node: ir.Node) -> Iterator[str]:
 
 
 def loop_variables(node: ir.Node) -> set[str]:
-    """The plain names that loops in ``node`` run through."""
+    """Return the plain names that loops in ``node`` bind."""
     loops = (loop for loop in ir.walk(node) if isinstance(loop, ir.For))
     return {name for loop in loops for name in bound_by(loop)}
 
 
 def fresh(code: Code, use: ir.Node, name: str, besides: Iterable[str] = ()) -> str:
-    """``name`` with underscores until it is new to the function or module of ``use``."""
+    """Return ``name``, with underscores until the function or module of ``use`` lacks it."""
     scope = code.function(use) or code.module
     taken = {*_variables(scope), *(path.split(".")[0] for path in besides)}
     while name in taken:
@@ -201,7 +201,7 @@ def fresh(code: Code, use: ir.Node, name: str, besides: Iterable[str] = ()) -> s
 
 
 def _free(function: ir.Function) -> Names:
-    """What a function reads and writes of its surroundings: defaults at once, the rest if run."""
+    """Return what a function reads and writes of its surroundings, defaults included."""
     names, outer = Names(), Names()
     for statement in function.body:
         _collect(statement, names)
@@ -216,7 +216,7 @@ def _free(function: ir.Function) -> Names:
 
 
 def _locals(scope: ir.Node) -> Iterator[str]:
-    """The variables bound in a function, class or comprehension, nested ones left out."""
+    """Yield the variables bound in a function, class or comprehension, without nested scopes."""
     for child in ir.children(scope):
         yield from bound_by(child)
         if not isinstance(child, (ir.Function, ir.ClassDef, ir.Comprehension)):
@@ -224,7 +224,7 @@ def _locals(scope: ir.Node) -> Iterator[str]:
 
 
 def _inner(node: ir.Comprehension | ir.ClassDef) -> Names:
-    """A comprehension's variables and a class body's assignments are its own."""
+    """Return the names of a comprehension or a class body, without its local variables."""
     names = Names()
     for child in ir.children(node):
         _collect(child, names)
@@ -234,7 +234,7 @@ def _inner(node: ir.Comprehension | ir.ClassDef) -> Names:
 
 
 def _of_loop(node: ir.For) -> Names:
-    """A loop's body reads the loop's variables as the loop binds them, not as they were."""
+    """Return the names of a loop, whose body does not read earlier values of its variables."""
     body, head, target = Names(), Names(), Names()
     for statement in node.body:
         _collect(statement, body)
@@ -254,7 +254,7 @@ def _without(names: Names, local: set[str]) -> Names:
 
 
 def effects(code: Code, node: ir.Node) -> Names:
-    """What ``node`` reads and writes where it stands, its calls of this file's code included.
+    """Return what ``node`` reads and writes, including its calls of this file's code.
 
     A method that is not found in the file may read anything of its receiver.
     """
@@ -301,7 +301,7 @@ def _self(method: ir.Function) -> str | None:
 
 
 def _called(function: ir.Function, receiver: str | None) -> Names:
-    """A callee's use of its surroundings, and of its receiver as the caller names it."""
+    """Return what a callee uses of its surroundings, and of its receiver by the caller's name."""
     own = _self(function)
     names = _free(function)
     if receiver is None or own is None:
@@ -322,18 +322,18 @@ def _super_receiver(code: Code, func: ir.Attribute) -> Iterator[str]:
         yield _self(method) or "self"
 
 
-@lru_cache(maxsize=64)  # fixes of one file ask again and again
+@lru_cache(maxsize=64)  # fixes of one file repeat the same calls
 def _variables(scope: ir.Function | ir.Module) -> frozenset[str]:
-    """The first parts of all paths that the code of a scope reads or writes, and its parameters."""
+    """Return the first parts of all paths that a scope reads or writes, and its parameters."""
     found = {path.split(".")[0] for statement in scope.body for path in names_in(statement).all}
     if isinstance(scope, ir.Function):
         found.update(parameter.name for parameter in scope.parameters)
     return frozenset(found)
 
 
-@lru_cache(maxsize=64)  # fixes of one file ask again and again
+@lru_cache(maxsize=64)  # fixes of one file repeat the same calls
 def binders(code: Code, scope: ir.Function | ir.ClassDef | ir.Module) -> dict[str, list[ir.Node]]:
-    """The nodes of a scope that bind a variable, by its name."""
+    """Return the nodes of a scope that bind a variable, by its name."""
     found: dict[str, list[ir.Node]] = {}
     for node in code.nodes_of(scope):
         for name in bound_by(node):

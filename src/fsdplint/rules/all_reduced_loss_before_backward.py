@@ -1,4 +1,4 @@
-"""Losses that were averaged over the ranks before their gradients are computed."""
+"""Losses that are averaged over ranks before their backward."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD309",
-    summary="the loss is averaged over ranks before the backward averages its gradients again",
+    summary="the loss is averaged over ranks before backward, and FSDP averages again",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -36,10 +36,10 @@ _INIT = "init_process_group"
 
 @dataclass(frozen=True, slots=True)
 class ReducedLoss:
-    """``backward`` of what ``reduction`` summed over the ranks and ``division`` made the mean.
+    """A ``backward`` of a loss that ``reduction`` and ``division`` averaged over ranks.
 
     Attributes:
-        division: None where the reduction itself takes the mean.
+        division: None if the reduction itself takes the mean.
     """
 
     backward: Call
@@ -49,7 +49,7 @@ class ReducedLoss:
 
 
 def reduced_losses(program: Program) -> Iterator[ReducedLoss]:
-    """Backward passes whose gradients are divided by the number of ranks once too often."""
+    """Yield backward passes whose gradients are divided by the number of ranks twice."""
     found = list(_found(program))
     if found and not any(
         _named(node) in RESCALES_GRADIENTS for node in _nodes(program, *RESCALES_GRADIENTS)
@@ -69,7 +69,7 @@ def _found(program: Program) -> Iterator[ReducedLoss]:
 def _reduced(
     program: Program, trace: Trace, reductions: list[Call], backward: Call
 ) -> ReducedLoss | None:
-    """The reduction that makes the mean of a backward's loss, if all of it surely happens."""
+    """Return the reduction that averages a backward's loss, if all of it surely happens."""
     objects, divisions = _history(trace, backward)
     for reduction in reductions:
         given = reduction.argument(0, "tensor")
@@ -93,7 +93,7 @@ def _reduced(
 
 
 def _history(trace: Trace, backward: Call) -> tuple[set[Value], list[Divided]]:
-    """What the loss is, and what it was before it was divided; and those divisions."""
+    """Return the loss with its values before divisions, and those divisions."""
     roots = [backward.receiver, *backward.arguments.args[:1]]
     objects: set[Value] = {
         item
@@ -112,7 +112,7 @@ def _history(trace: Trace, backward: Call) -> tuple[set[Value], list[Divided]]:
 
 
 def _of_all(reduction: Call) -> bool:
-    """Whether it is over all ranks, for all that is known."""
+    """True if the reduction seems to cover all ranks."""
     group = reduction.argument(2, "group")
     plain = group is None or (isinstance(group, Const) and group.value is None)
     world = isinstance(group, Symbol) and group.name.endswith(".WORLD")
@@ -127,7 +127,7 @@ def _operation(reduction: Call) -> str:
 
 
 def _sharding(trace: Trace, reduction: Call) -> Sharding | None:
-    """The sharding of the model whose forward was the last before ``reduction``."""
+    """Return the sharding of the model whose forward was the last before ``reduction``."""
     for forward in reversed(trace.calls("forward")):
         module = forward.receiver
         if forward.time > reduction.time or not isinstance(module, Object):
@@ -140,14 +140,14 @@ def _sharding(trace: Trace, reduction: Call) -> Sharding | None:
 
 
 def _exclude(sites: list[Site]) -> bool:
-    """Whether the places are on different branches, or some ranks only come to one of them."""
+    """True if the places are on different branches, or only some ranks reach one of them."""
     guards = [guard for site in sites for guard in site.guards]
     taken = {(guard.key, guard.taken) for guard in guards}
     return any(guard.divergent or (guard.key, not guard.taken) in taken for guard in guards)
 
 
 def _without_gradients(program: Program, site: Site) -> bool:
-    """Whether no gradient is recorded there, so that in place only the number changes."""
+    """True if no gradient is recorded there, so in-place changes leave the graph alone."""
     for path, node in site.frames():
         tree = program.tree(path)
         for above in tree.ancestors(node):
@@ -162,7 +162,7 @@ def _without_gradients(program: Program, site: Site) -> bool:
 
 
 def _uses_gloo(program: Program) -> bool:
-    """Whether every process group is surely gloo's, which alone divides where autograd sees it."""
+    """True if every process group is surely gloo's, whose division autograd records."""
     found = [
         node.args[0].value
         if node.args and node.args[0].keyword in (None, "backend") and not node.args[0].star
@@ -176,7 +176,7 @@ def _uses_gloo(program: Program) -> bool:
 
 
 def _nodes(program: Program, *words: str) -> Iterator[ir.Node]:
-    """The nodes of all files where one of ``words`` may be."""
+    """Yield the nodes of all files where one of ``words`` may be."""
     for tree in program.trees_with(*words):
         yield from tree.walk(*words)
 
@@ -191,41 +191,49 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in reduced_losses(program):
         site, reduction, division = fact.backward.site, fact.reduction.site, fact.division
         divided = [] if division is None else [division.site]
-        mean = [program.evidence(place, "divided by the number of ranks") for place in divided]
+        mean = [program.evidence(place, "divided by the number of ranks here") for place in divided]
         yield Report(
             program.span(site),
-            f"the loss of `{program.text(site.path, site.node)}` is already averaged over ranks by "
-            f"`{program.text(reduction.path, reduction.node)}` {program.where(reduction, site)}, "
-            "and FSDP averages the gradients again: they come out too small by a factor of the "
-            "world size",
+            f"{_loss(program, fact)} is already averaged over ranks "
+            f"{program.where(reduction, site)}, and FSDP averages the gradients again: they come "
+            "out too small by a factor of the world size",
             "gradients too small by the world size",
             (
                 program.evidence(
-                    reduction, "the mean over the ranks" if not mean else "summed over the ranks"
+                    reduction, "summed over ranks here" if mean else "averaged over ranks here"
                 ),
                 *mean,
-                program.evidence(fact.shard.site, "averages the gradients over the ranks"),
+                program.evidence(fact.shard.site, "FSDP averages the gradients over ranks"),
                 *program.conditions(site, reduction, fact.shard.site),
             ),
             partial(_fix, program, fact),
         )
 
 
+def _loss(program: Program, fact: ReducedLoss) -> str:
+    """Return the loss by its name at the backward, if the same function reduces it."""
+    site, reduction = fact.backward.site, fact.reduction.site
+    given = reduction.node.args if isinstance(reduction.node, ir.Call) else ()
+    if (reduction.path, reduction.calls) == (site.path, site.calls) and given:
+        return f"`{program.text(site.path, given[0].value)}`"
+    return f"the loss of `{program.text(site.path, site.node)}`"
+
+
 def _fix(program: Program, fact: ReducedLoss) -> Fix | Declined:
     site, reduction, division = fact.backward.site, fact.reduction.site, fact.division
     places = [reduction, *([] if division is None else [division.site])]
     if any((place.path, place.calls) != (site.path, site.calls) for place in places):
-        return Declined(
-            "the reduction and the backward are in different functions; run the "
-            "backward on the loss before it is reduced"
-        )
+        return Declined(f"the reduction and the backward are in different functions; {_BY_HAND}")
     nodes = [place.node for place in places]
     return backward_first(Code.of(program.tree(site.path)), site.node, nodes)
 
 
+_BY_HAND = "run the backward before the reduction by hand"
+
+
 @builder
 def backward_first(code: Code, backward: ir.Node, scalings: Sequence[ir.Node]) -> Fix:
-    """Moves the statement of ``backward`` above those that make the loss a mean.
+    """Move the statement of ``backward`` above those that average the loss.
 
     Args:
         scalings: the call of ``all_reduce``, and the division if there is one.
@@ -235,9 +243,9 @@ def backward_first(code: Code, backward: ir.Node, scalings: Sequence[ir.Node]) -
     loss = dotted(reduction.args[0].value) if reduction.args else None
     moved = code.statement(backward)
     if not isinstance(moved, ir.Expression) or moved.value is not backward:
-        raise NoFixError(f"`{code.short(backward)}` is part of a larger statement")
+        raise NoFixError(f"`{code.short(backward)}` is part of a larger statement; {_BY_HAND}")
     if loss is None or not any(dotted(node) == loss for node in ir.walk(backward)):
-        raise NoFixError(f"`{code.short(backward)}` does not name what is reduced")
+        raise NoFixError(f"`{code.short(backward)}` does not name the reduced loss; {_BY_HAND}")
     statements = {code.statement(node) for node in scalings}
     block = code.block(moved).statements
     end = block.index(moved)
@@ -246,13 +254,11 @@ def backward_first(code: Code, backward: ir.Node, scalings: Sequence[ir.Node]) -
         start -= 1
         statements -= _inside(block[start])
     if statements:
-        raise NoFixError(
-            "other code is between the reduction and the backward; move the backward up by hand"
-        )
+        raise NoFixError(f"other code is between the reduction and the backward; {_BY_HAND}")
     for node in scalings:
         if not _only_scales(code.statement(node), loss):
             raise NoFixError(
-                f"`{code.short(code.statement(node))}` may do more than scale the loss"
+                f"`{code.short(code.statement(node))}` may do more than scale the loss; {_BY_HAND}"
             )
     at, _ = code.extent(block[start])
     first, last = code.extent(moved)
@@ -264,14 +270,14 @@ def backward_first(code: Code, backward: ir.Node, scalings: Sequence[ir.Node]) -
 
 
 def _inside(statement: ir.Stmt) -> set[ir.Stmt]:
-    """The statements that a branch without another arm consists of; of any other, itself."""
+    """Return the body of an if statement without another arm; of any other, the statement."""
     if isinstance(statement, ir.If) and not statement.orelse:
         return set(statement.body)
     return {statement}
 
 
 def _only_scales(statement: ir.Stmt, loss: str) -> bool:
-    """Whether a statement changes nothing but ``loss``."""
+    """True if a statement changes nothing but ``loss``."""
     if isinstance(statement, ir.Expression):
         return isinstance(statement.value, ir.Call)
     if isinstance(statement, ir.AugAssign):

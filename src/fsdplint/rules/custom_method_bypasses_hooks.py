@@ -1,4 +1,4 @@
-"""Methods of a sharded module, other than forward, that use its parameters without its hooks."""
+"""Methods of a sharded module, other than forward, that bypass its hooks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD306",
-    summary="a method of a sharded module bypasses the hooks that gather its parameters",
+    summary="a method of a sharded module bypasses the hooks that all-gather its parameters",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -46,13 +46,13 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class BypassingMethod:
-    """A method of a unit that was called without the unit's hooks.
+    """A method of a unit, called without the unit's hooks.
 
     Attributes:
         use: where it uses parameters of the unit.
         part: the layer or parameter that is used there.
-        everywhere: whether all modules that ``shard`` is on have the method.
-        nested: what runs under the hooks of a unit that reshards behind them calls it as well.
+        everywhere: true if all modules that ``shard`` is called on have the method.
+        nested: true if ``forward`` calls the method, too, in a unit that reshards afterwards.
     """
 
     method: MethodCall
@@ -64,7 +64,7 @@ class BypassingMethod:
 
 
 def bypassing_methods(program: Program) -> Iterator[BypassingMethod]:
-    """Calls of a unit's methods that use the unit's own parameters, past its hooks."""
+    """Yield calls of a unit's methods that use its own parameters and bypass its hooks."""
     for trace in program.traces:
         for called in trace.of(MethodCall):
             inner = called.hooked or _in_another(trace, called)
@@ -81,14 +81,14 @@ def bypassing_methods(program: Program) -> Iterator[BypassingMethod]:
 
 
 def _in_another(trace: Trace, method: MethodCall) -> bool:
-    """Whether another method of the same module leads here, which is the one to register."""
+    """True if another method of the same module leads here; that one has to be registered."""
     around = method.site.calls
     frames = [m.site.frames() for m in trace.of(MethodCall) if m.module is method.module]
     return any(around[: len(each)] == each for each in frames)
 
 
 def _sharding(trace: Trace, method: MethodCall) -> Shard | None:
-    """The call that made the module a unit with all parameters that no inner unit has."""
+    """Return the call that made the module a unit of all parameters outside inner units."""
     own = [s for s in trace.of(Shard) if s.module is method.module and s.time < method.time]
     if not own or (own[-1].generation is Generation.FSDP1 and own[-1].wraps_children is not False):
         return None
@@ -96,7 +96,7 @@ def _sharding(trace: Trace, method: MethodCall) -> Shard | None:
 
 
 def _known_elsewhere(trace: Trace, shard: Shard, method: MethodCall) -> bool:
-    """Whether code that is not read may have registered the method or gathered the parameters."""
+    """True if unknown code may have registered the method or gathered the parameters."""
     cls = method.module.cls
     if isinstance(cls, ClassValue) and cls.opaque():
         return True
@@ -110,7 +110,7 @@ def _known_elsewhere(trace: Trace, shard: Shard, method: MethodCall) -> bool:
 
 
 def _uses(trace: Trace, method: MethodCall) -> Iterator[tuple[Site, Object]]:
-    """Where the method's body uses parameters that its unit holds itself."""
+    """Yield where the method uses parameters that its unit holds itself."""
     inside = method.site.frames()
     hooked = [
         call.site.frames() for call in trace.calls("forward") if call.receiver is method.module
@@ -130,7 +130,7 @@ def _uses(trace: Trace, method: MethodCall) -> Iterator[tuple[Site, Object]]:
 
 
 def _held(call: Call, unit: Object, units: set[Object]) -> Iterator[Object]:
-    """What of a call's module, or of the weights it is given, belongs to ``unit`` itself."""
+    """Yield what belongs to ``unit`` itself, of a call's module or of the weights it gets."""
     if isinstance(call.receiver, Object):
         module = call.receiver
         if _within(module, unit, units):
@@ -149,7 +149,7 @@ def _is_weight(item: Object) -> bool:
 
 
 def _within(item: Object, unit: Object, units: set[Object]) -> bool:
-    """Whether the innermost unit around ``item``, itself included, is ``unit``."""
+    """True if ``unit`` is the innermost unit around ``item``, including itself."""
     for module in (item, *item.ancestors()):
         if module is unit:
             return item is not unit
@@ -162,7 +162,7 @@ def _within(item: Object, unit: Object, units: set[Object]) -> bool:
 
 
 def _every_has_method(program: Program, shard: Shard, name: str) -> bool:
-    """Whether every module that the sharding call is on is known to have the method."""
+    """True if every module that the sharding call shards surely has the method."""
     modules = [
         each.module
         for trace in program.traces
@@ -173,7 +173,7 @@ def _every_has_method(program: Program, shard: Shard, name: str) -> bool:
 
 
 def _may_reshard(program: Program, shard: Shard) -> bool:
-    """Whether a unit of the sharding call may leave its parameters sharded behind a forward."""
+    """True if a unit of the sharding call may reshard its parameters after a forward."""
     for trace in program.traces:
         shards = trace.of(Shard)
         for each in shards:
@@ -188,7 +188,7 @@ def _may_reshard(program: Program, shard: Shard) -> bool:
 
 
 def _runs_hooked(module: Object, name: str) -> bool:
-    """Whether ``forward``, or a method that is registered, leads to the method of a name."""
+    """True if ``forward``, or a registered method, leads to the method of a name."""
     queue = ["forward", *sorted(module.hooked_methods - {name})]
     cls = module.cls
     for each in queue:
@@ -210,7 +210,7 @@ def reports(program: Program) -> Iterator[Report]:
             program.span(source),
             f"`{text}` bypasses the hooks that all-gather the parameters of `{module}` (sharded "
             f"{where}): it computes on local shards",
-            "computes on local shards",
+            "runs on local shards",
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
@@ -218,7 +218,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _evidence(program: Program, fact: BypassingMethod) -> tuple[Evidence, ...]:
     return (
-        program.evidence(fact.use, "uses the unit's own parameters"),
+        program.evidence(fact.use, "uses the unit's own parameters here"),
         program.evidence(fact.shard.site, "sharded here"),
         *program.conditions(fact.shard.site),
     )
@@ -227,20 +227,25 @@ def _evidence(program: Program, fact: BypassingMethod) -> tuple[Evidence, ...]:
 def _fix(program: Program, fact: BypassingMethod) -> Fix | Declined:
     shard, name = fact.shard, fact.method.name
     if shard.generation is Generation.FSDP1:
-        return Declined("FSDP1 gathers only in the wrapper's forward; call the method from there")
+        return Declined(
+            "FSDP1 gathers only in the wrapper's `forward`; call the method from `forward` by hand"
+        )
     if not fact.everywhere:
         call = program.text(shard.site.path, shard.call)
-        return Declined(f"`{call}` also shards modules that have no `{name}`")
+        return Declined(
+            f"`{call}` also shards modules that have no `{name}`; register the method by hand"
+        )
     if fact.nested:
         return Declined(
-            f"`forward` calls `{name}`, whose hooks would reshard before `forward` ends"
+            f"`forward` calls `{name}`, whose hooks would reshard before `forward` ends; call it "
+            "through `forward` by hand"
         )
     code = Code.of(program.tree(shard.site.path))
     return register_method(code, shard.call, name, _safety(program, fact))
 
 
 def _safety(program: Program, fact: BypassingMethod) -> Safety:
-    """Safe where whatever is sharded there has the method: registering one that it lacks raises."""
+    """Safe if every module that is sharded there has the method; otherwise registering raises."""
     shard = fact.shard
     given = module_argument(shard.call)
     if given is None:
@@ -259,18 +264,19 @@ def _has_method(program: Program, name: str, value: Known) -> bool:
     return not node.function.decorators and not node.function.is_generator
 
 
+_BY_HAND = "call `register_fsdp_forward_method` by hand"
 _SOMETIMES = (ir.Lambda, ir.Comprehension, ir.Conditional, ir.BoolOp)
 
 
 @builder
 def register_method(code: Code, shard: ir.Call, method: str, safety: Safety) -> Fix:
-    """Registers ``method`` below the call ``fully_shard(model, …)`` that makes a unit of it."""
+    """Register ``method`` below the call ``fully_shard(model, …)`` that makes it a unit."""
     statement = code.statement(shard)
     if isinstance(statement, COMPOUND) or any(
         isinstance(around, _SOMETIMES) and around.start >= statement.start
         for around in code.ancestors(shard)
     ):
-        raise NoFixError(f"`{code.short(shard)}` is part of a larger expression")
+        raise NoFixError(f"`{code.short(shard)}` is part of a larger expression; {_BY_HAND}")
     if not code.alone(statement):
         raise NoFixError(
             f"`{code.short(statement)}` shares its line with other code; put it on its own line"
@@ -286,11 +292,11 @@ def register_method(code: Code, shard: ir.Call, method: str, safety: Safety) -> 
     indent = code.indentation(statement)
     text = "".join(f"{indent}{line}{code.newline}" for line in lines)
     edits.append(code.insert_lines(code.after(statement), text))
-    return Fix(f"register `{method}` with the hooks of `{model}`", safety, tuple(edits))
+    return Fix(f"register `{method}` as a forward method of `{model}`", safety, tuple(edits))
 
 
 def _package(code: Code, shard: ir.Call) -> str:
-    """Where the program has FSDP2 from, which up to torch 2.5 is a private package."""
+    """Return the package of the program's FSDP2, which is private up to torch 2.5."""
     name = qualified(code, shard.func) or ""
     known = canonical(name) == FULLY_SHARD and "._composable.fsdp." in name
     package = COMPOSABLE_FSDP if known else ""
@@ -298,15 +304,15 @@ def _package(code: Code, shard: ir.Call) -> str:
 
 
 def _model(code: Code, statement: ir.Stmt, shard: ir.Call) -> str:
-    """What the unit is called below the statement that makes it."""
+    """Return the unit's name below the statement that makes it."""
     argument = module_argument(shard)
     if isinstance(statement, ir.Return) and statement.value is not shard:
-        raise NoFixError(f"`{code.short(shard)}` is part of a larger expression")
+        raise NoFixError(f"`{code.short(shard)}` is part of a larger expression; {_BY_HAND}")
     if isinstance(statement, ir.Assign) and statement.value is shard:
         named = [path for path in map(dotted, statement.targets) if path is not None]
         if named:
             return named[0]
     path = None if argument is None else dotted(argument.value)
     if path is None:
-        raise NoFixError(f"the module has no name below `{code.short(shard)}`")
+        raise NoFixError(f"the module has no name below `{code.short(shard)}`; {_BY_HAND}")
     return path

@@ -1,4 +1,4 @@
-"""Calls that go around the hooks of a unit."""
+"""Calls that bypass the hooks of a unit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD302",
-    summary="calling `.forward` of a sharded module directly bypasses its hooks",
+    summary="`.forward` of a sharded module is called directly, which bypasses its hooks",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -34,14 +34,14 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class SkippedHooks:
-    """A ``.forward`` of an FSDP2 unit that was called without its hooks."""
+    """A ``.forward`` of an FSDP2 unit, called without the unit's hooks."""
 
     forward: DirectForward
     shard: Sharding
 
 
 def skipped_hooks(program: Program) -> Iterator[SkippedHooks]:
-    """Forward calls that go around the hooks of an FSDP2 unit."""
+    """Yield forward calls that bypass the hooks of an FSDP2 unit."""
     for trace in program.traces:
         for event in trace.of(DirectForward):
             shard = unit_of(trace, event.module)
@@ -52,7 +52,7 @@ def skipped_hooks(program: Program) -> Iterator[SkippedHooks]:
 
 
 def _is_registered_by_a_method(program: Program, shard: Sharding) -> bool:
-    """Whether a method that nothing calls registers the forward, perhaps before the call."""
+    """True if a method that nothing calls registers the forward, perhaps before the call."""
     return isinstance(shard, Shard) and any(
         "forward" in other.module.hooked_methods
         for trace in program.method_traces_with(shard.call)
@@ -63,7 +63,7 @@ def _is_registered_by_a_method(program: Program, shard: Sharding) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InnerCall:
-    """The module inside an FSDP1 wrapper was called, which holds sharded parameters itself.
+    """A call of the module inside an FSDP1 wrapper, which holds sharded parameters itself.
 
     Attributes:
         part: a layer or a parameter among them.
@@ -75,7 +75,7 @@ class InnerCall:
 
 
 def inner_calls(program: Program) -> Iterator[InnerCall]:
-    """Calls of what FSDP1 wraps where no hook of the wrapper has gathered its parameters."""
+    """Yield calls of what FSDP1 wraps while no hook has gathered its parameters."""
     for trace in program.traces:
         for call in trace.calls("forward"):
             if call.site in trace.inside and isinstance(call.receiver, Object):
@@ -88,7 +88,7 @@ def inner_calls(program: Program) -> Iterator[InnerCall]:
 
 
 def _last_wrapping(trace: Trace, module: Object, time: int) -> Shard | None:
-    """The call by which FSDP1 surely cuts a module's own parameters, all of which it takes."""
+    """Return the call by which FSDP1 surely shards all of a module's own parameters."""
     found = wrapping_of(trace, module, time)
     if found is None or found.may_leave_out or len(found.positional) > 1:
         return None
@@ -96,7 +96,7 @@ def _last_wrapping(trace: Trace, module: Object, time: int) -> Shard | None:
 
 
 def _own_part(trace: Trace, shard: Shard) -> Object | None:
-    """A layer or parameter that surely is in the unit of a wrapper, and in none inside of it."""
+    """Return a layer or parameter that is surely in the wrapper's unit, not in an inner one."""
     classes, module = wrapped_classes(shard), shard.module
     if classes is None or (isinstance(module.cls, ClassValue) and module.cls.opaque()):
         return None
@@ -106,7 +106,7 @@ def _own_part(trace: Trace, shard: Shard) -> Object | None:
 
 
 def _is_whole(program: Program, trace: Trace, shard: Shard, call: Call) -> bool:
-    """Whether the parameters are gathered at a call, or may be."""
+    """True if the parameters may be gathered at a call."""
     module, frames = shard.module, call.site.frames()
     escapes = [e for e in trace.escapes if shard.time < e.time < call.time]
     if any(module in each.objects for each in escapes) or is_summoned(program, call.site):
@@ -130,8 +130,8 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(source),
             f"`{text}` bypasses the hooks that all-gather the parameters of `{module}` ({state}): "
-            "it crashes, or leaves the units gathered",
-            "computes on local shards",
+            "the forward crashes, or leaves every unit gathered",
+            "bypasses the FSDP hooks",
             _evidence(program, fact),
             partial(_fix, program, source),
         )
@@ -141,16 +141,14 @@ def reports(program: Program) -> Iterator[Report]:
         where = program.where(inner.shard.site, site)
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, site.node)}` calls the module inside `{wrapper}` ({where}) "
-            "and bypasses the hooks that all-gather its parameters: it crashes on flat shards",
-            "computes on local shards",
+            f"`{program.text(site.path, site.node)}` bypasses its `{wrapper}` wrapper (created "
+            f"{where}), which all-gathers its parameters: it crashes on local shards",
+            "runs on local shards",
             (
                 program.evidence(inner.shard.site, "sharded here"),
                 *program.conditions(site, inner.shard.site),
             ),
-            lambda: Declined(
-                "the wrapper has no name here; call it instead of the module inside it"
-            ),
+            lambda: Declined("the wrapper has no known name here; call it by hand"),
         )
 
 
@@ -166,32 +164,34 @@ def _evidence(program: Program, fact: SkippedHooks) -> tuple[Evidence, ...]:
 
 def _fix(program: Program, source: Site) -> Fix | Declined:
     if not isinstance(source.node, ir.Attribute):
-        return Declined("`forward` is looked up by name; call the module itself")
+        return Declined("`forward` is looked up by its name; call the module by hand")
     code = Code.of(program.tree(source.path))
     safety = Safety.SAFE if _is_always_module(program, source) else Safety.UNSAFE
     return call_module(code, source.node, safety)
 
 
 def _is_always_module(program: Program, source: Site) -> bool:
-    """Whether calling the receiver runs its ``forward``, whatever the receiver is there."""
+    """True if calling the receiver surely runs its ``forward``, whatever the receiver is."""
     assert isinstance(source.node, ir.Attribute)
     at = program.tree(source.path).statement(source.node)
     plain = partial(is_module, program)
     is_one = always(program, source.path, source.node.value, at, plain)
-    # A hook of the program's own would run now, also where nothing is sharded.
+    # A hook that the program registers would run, too, even if nothing is sharded.
     hooked = mentions(program, _HOOKS, "register_")
     return is_one and not hooked and not any_overrides(program, "__call__")
 
 
 @builder
 def call_module(code: Code, forward: ir.Attribute, safety: Safety) -> Fix:
-    """Drops ``.forward`` from a bound method, be it called or passed on."""
+    """Drop ``.forward`` from a bound method, whether it is called or passed on."""
     inner = forward.value.func if isinstance(forward.value, ir.Call) else None
     if isinstance(inner, ir.Name) and inner.id == "super":
-        raise NoFixError("`super().forward` has no module of its own to call")
+        raise NoFixError("`super()` is not a module that can be called; change the call by hand")
     parent = code.parent(forward)
     if isinstance(parent, (ir.Assign, ir.Delete)) and forward in parent.targets:
-        raise NoFixError(f"`{code.short(forward)}` is assigned, not called")
+        raise NoFixError(
+            f"`{code.short(forward)}` is assigned, not called; call the module by hand"
+        )
     dot = code.text.rindex(".", forward.value.end, forward.end)
     between = code.text[forward.value.end : dot]
     kept = between if code.comments(forward.value.end, dot) else between.rstrip(" \t\f\r\n\\")

@@ -1,4 +1,4 @@
-"""Gradient scalers that decide on each rank for itself over the shards of an FSDP1 model."""
+"""Gradient scalers that check only the local shards of an FSDP1 model for overflows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD314",
-    summary="`GradScaler` on an FSDP1 model sees overflows in local shards only",
+    summary="`GradScaler` checks only the local shards of an FSDP1 model for overflows",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
@@ -43,7 +43,7 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class LocalScaler:
-    """A scaler, made at ``made``, that steps the optimizer of FSDP1's shards."""
+    """A scaler, made at ``made``, that steps an optimizer of FSDP1's shards."""
 
     made: Site
     name: str
@@ -52,7 +52,7 @@ class LocalScaler:
 
 
 def local_scalers(program: Program) -> Iterator[LocalScaler]:
-    """Scalers that look for overflows in this rank's part of FSDP1 gradients."""
+    """Yield scalers that check only this rank's shards of FSDP1 gradients for overflows."""
     for trace in program.traces:
         for step in () if runs_alone(trace) else trace.calls("step"):
             scaler = followed(step.receiver)
@@ -68,7 +68,7 @@ def local_scalers(program: Program) -> Iterator[LocalScaler]:
 
 
 def _is_shared(program: Program, trace: Trace, step: Call) -> bool:
-    """Whether the code that steps or reduces gets at the scaler's overflows by itself."""
+    """True if the code that steps or reduces reads the scaler's overflows itself."""
     sites = (call.site for call in (step, *trace.calls(*C10D_CALLS)))
     paths = {path for site in sites for path, _ in site.frames()}
     return any(word in program.tree(path).text for path in paths for word in RECORDS)
@@ -85,7 +85,7 @@ def _is_off(scaler: Object) -> bool:
 
 
 def _stepped(trace: Trace, step: Call) -> Shard | None:
-    """What gave the optimizer shards of FSDP1, if each rank has another part of the gradients."""
+    """Return the FSDP1 call that gave the optimizer its shards, if ranks hold different ones."""
     optimizer = step.argument(0, "optimizer")
     for capture in optimizer.captures if isinstance(optimizer, Object) else ():
         shard = sharding_of(trace, capture.module, Generation.FSDP1)
@@ -96,7 +96,7 @@ def _stepped(trace: Trace, step: Call) -> Shard | None:
 
 
 def _in_bf16(trace: Trace, shard: Shard) -> bool:
-    """Whether the gradients are bf16's, which overflow no sooner than fp32's."""
+    """True if the gradients are bf16, which overflows no sooner than fp32."""
     if all(map(_computes_in_bf16, may_be(shard.keywords.get("mixed_precision", Const(None))))):
         return True
     casts = (cast.arguments.keywords.get("dtype") for cast in trace.calls(*AUTOCASTS))
@@ -119,14 +119,14 @@ def reports(program: Program) -> Iterator[Report]:
         made, shard = fact.made, fact.shard.site
         yield Report(
             program.span(made),
-            f"`{program.text(made.path, made.node)}` sees overflows only in this rank's gradient "
-            f"shards (`{program.text(shard.path, fact.shard.call.func)}` wraps the model "
-            f"{program.where(shard, made)}): a rank can skip a step that the others take, which "
-            "leaves the model half updated",
-            "checks local shards only",
+            f"`{program.text(made.path, made.node)}` checks only this rank's gradient shards for "
+            f"overflows (`{program.text(shard.path, fact.shard.call.func)}` wraps the model "
+            f"{program.where(shard, made)}): some ranks may skip a step that others take, and "
+            "the weights become inconsistent",
+            "each rank decides alone to skip",
             (
                 program.evidence(shard, "wrapped by FSDP1 here"),
-                program.evidence(fact.step.site, "steps or skips by this rank's shards alone"),
+                program.evidence(fact.step.site, "skips or steps on this rank alone"),
                 *program.conditions(made, shard),
             ),
             partial(_fix, program, fact),
@@ -136,8 +136,8 @@ def reports(program: Program) -> Iterator[Report]:
 def _fix(program: Program, fact: LocalScaler) -> Fix | Declined:
     if program.sometimes_without(fact.made, fact.shard.site):
         return Declined(
-            "the model is not always wrapped, and `ShardedGradScaler` needs "
-            "a process group; choose the scaler by hand"
+            "the model is not always wrapped, and `ShardedGradScaler` waits for all ranks; use it "
+            "by hand where the model is wrapped"
         )
     texts = (unit.text for unit in program.units)
     return shard_scaler(
@@ -149,7 +149,7 @@ def _fix(program: Program, fact: LocalScaler) -> Fix | Declined:
 
 
 def _is_by_all(program: Program, fact: LocalScaler) -> bool:
-    """Whether what the sharded scaler has all ranks wait in hangs on no test: steps, `unscale_`."""
+    """True if ``step`` and ``unscale_``, where all ranks wait, depend on no test."""
     known = {(g.key, g.taken) for g in (*fact.made.guards, *fact.shard.site.guards)}
     tests = [g for g in fact.step.site.guards if (g.key, g.taken) not in known]
     step = set(program.tree(fact.step.site.path).ancestors(fact.step.site.node))
@@ -162,9 +162,12 @@ def _is_by_all(program: Program, fact: LocalScaler) -> bool:
     return all(guard.progress and not guard.divergent for guard in tests)
 
 
+_BY_HAND = "use `ShardedGradScaler` by hand"
+
+
 @builder
 def shard_scaler(code: Code, made: ir.Node, name: str, certain: bool) -> Fix:
-    """``torch.amp.GradScaler("cuda", 1024.0)`` to ``ShardedGradScaler("cuda", init_scale=1024.0)``.
+    """Change ``GradScaler("cuda", 1024.0)`` to ``ShardedGradScaler("cuda", init_scale=1024.0)``.
 
     Args:
         made: the construction.
@@ -172,12 +175,12 @@ def shard_scaler(code: Code, made: ir.Node, name: str, certain: bool) -> Fix:
         certain: no code depends on the class, and all ranks step together.
     """
     if not isinstance(made, ir.Call) or any(argument.star for argument in made.args):
-        raise NoFixError("the arguments of the scaler are not all written out")
+        raise NoFixError(f"the arguments of the scaler are not all written out; {_BY_HAND}")
     imports = Imports(code, made)
     module, _, sharded = SHARDED_SCALER.rpartition(".")
     edits = [code.edit(made.func.start, made.func.end, imports.name(module, sharded))]
     if any(each.keyword not in (None, *SCALERS[name]) for each in made.args):
-        raise NoFixError(f"`{code.short(made)}` is not called as torch defines it")
+        raise NoFixError(f"`{code.short(made)}` does not match torch's signature; {_BY_HAND}")
     for parameter, argument in zip(SCALERS[name], made.args, strict=False):
         if argument.keyword is None and parameter != "device":
             edits.append(renamed(code, argument, parameter))
@@ -186,5 +189,5 @@ def shard_scaler(code: Code, made: ir.Node, name: str, certain: bool) -> Fix:
         edits += orphans(code, made.func.id, edits)
     safety = Safety.SAFE if certain else Safety.UNSAFE
     return Fix(
-        "use `ShardedGradScaler`, which combines the overflows of all ranks", safety, tuple(edits)
+        "use `ShardedGradScaler`, which checks all ranks for overflows", safety, tuple(edits)
     )

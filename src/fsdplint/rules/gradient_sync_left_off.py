@@ -1,4 +1,4 @@
-"""FSDP2's gradient reduction turned on for the last micro-batch of a step."""
+"""Gradient reduction that is off in every backward before a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD307",
-    summary="gradient reduction is turned off and never on again before the optimizer steps",
+    summary="gradient reduction is off in every backward before an optimizer step",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -30,19 +30,19 @@ def reports(program: Program) -> Iterator[Report]:
         site, call = fact.off.site, fact.off.site.node
         assert isinstance(call, ir.Call)
         step = fact.step.site
-        told = program.text(site.path, call)
+        switch = program.text(site.path, call)
         evidence = [
             program.evidence(fact.shard.site, "sharded here"),
-            program.evidence(fact.backward.site, "these gradients are not reduced"),
+            program.evidence(fact.backward.site, "leaves the gradients unreduced"),
         ]
         if fact.late is not None:
             evidence.append(program.evidence(fact.late.site, "too late: no backward follows"))
         evidence.append(program.evidence(step, "this step finds no gradient"))
         yield Report(
             program.span(site),
-            f"`{told}` {_until(fact)}, so no gradient is reduced and the step "
+            f"`{switch}` {_until(fact)}: no gradient is reduced, and the step "
             f"{program.where(step, site)} changes nothing",
-            "turns gradient reduction off",
+            "turns gradient reduction off here",
             (*evidence, *program.conditions(site)),
             partial(
                 reduce_last_micro_batch,
@@ -56,7 +56,7 @@ def reports(program: Program) -> Iterator[Report]:
 def _until(fact: UnreducedStep) -> str:
     if fact.late is not None:
         return "is undone only after the last backward"
-    return "is never undone once it runs" if fact.sticky else "applies to every backward"
+    return "stays in effect once it runs" if fact.sticky else "is in effect in every backward"
 
 
 _PURE = frozenset({"len", "range", "int", "bool", "min", "max"})
@@ -64,14 +64,14 @@ _PURE = frozenset({"len", "range", "int", "bool", "min", "max"})
 
 @builder
 def reduce_last_micro_batch(code: Code, off: ir.Call, step: ir.Node | None) -> Fix:
-    """Replaces the ``False`` that ``off`` passes by when the gradients are to be reduced.
+    """Replace the ``False`` that ``off`` passes by a condition for reducing the gradients.
 
-    That is the opposite of the condition that only ``off`` depends on, the condition that the step
-    depends on, or the last element of the loop of micro-batches; else every micro-batch's are.
-    Where the step is in the other arm of a branch, that arm turns reduction on instead.
+    That is the opposite of the condition that only ``off`` depends on, the condition of the step,
+    or the last iteration of the loop of micro-batches; otherwise ``True``. If the step is in the
+    other arm of a branch, that arm turns reduction on instead.
 
     Args:
-        step: the optimizer's step, if it stands in the same file.
+        step: the optimizer's step, if it is in the same file.
     """
     flag = _flag(code, off)
     choice = _only_choice(code, off)
@@ -81,10 +81,12 @@ def reduce_last_micro_batch(code: Code, off: ir.Call, step: ir.Node | None) -> F
         return _fix("reduce gradients when this condition is false", _whole(code, choice, call))
     other = _other_arm(code, off, step)
     if other is not None:
-        return _fix("reduce the gradients of the step's own backward", _on(code, off, flag, other))
+        return _fix(
+            "turn gradient reduction on before the step's backward", _on(code, off, flag, other)
+        )
     condition = next(_conditions(code, off, step), None)
     if condition is None:
-        return _fix("reduce the gradients of every backward", _argument(code, flag, "True"))
+        return _fix("reduce gradients in every backward", _argument(code, flag, "True"))
     return _fix(f"reduce gradients when `{condition}`", _argument(code, flag, condition))
 
 
@@ -100,27 +102,26 @@ def _flag(code: Code, off: ir.Call) -> ir.Constant:
     values = [argument.value for argument in off.args if argument.keyword != "recurse"]
     if len(values) != 1 or not isinstance(values[0], ir.Constant):
         raise NoFixError(
-            f"`{code.short(off)}` gets its value from the caller; pass "
-            "`True` for the step's last backward"
+            f"`{code.short(off)}` takes its value from elsewhere; turn reduction on there by hand"
         )
     return values[0]
 
 
 def _only_choice(code: Code, off: ir.Call) -> ir.If | None:
-    """The if statement in a loop that holds nothing but ``off``."""
+    """Return the if statement in a loop that contains nothing but ``off``."""
     statement = code.statement(off)
     choice = code.parent(statement)
     if not isinstance(choice, ir.If) or choice.body != (statement,) or choice.orelse:
         return None
-    asks_first = any(
+    tests_support = any(
         isinstance(node, ir.Call) and isinstance(node.func, ir.Name) and node.func.id == "hasattr"
         for node in ir.walk(choice.test)
     )
-    return None if asks_first or _loop(code, off) is None else choice
+    return None if tests_support or _loop(code, off) is None else choice
 
 
 def _other_arm(code: Code, off: ir.Call, step: ir.Node | None) -> ir.Stmt | None:
-    """The first statement of the arm that steps, where the other arm is that of ``off``."""
+    """Return the first statement of the arm that steps, if the other arm contains ``off``."""
     if step is None or code.function(step) is not code.function(off):
         return None
     around = set(code.ancestors(off))
@@ -138,12 +139,12 @@ def _holds_node(arm: tuple[ir.Stmt, ...], node: ir.Node) -> bool:
 
 
 def _on(code: Code, off: ir.Call, flag: ir.Expr, first: ir.Stmt) -> Edit:
-    """``off`` turned around, as a line before ``first``."""
+    """Insert ``off`` with ``True`` as a line before ``first``."""
     receiver = off.func.value if isinstance(off.func, ir.Attribute) else off.func
     if not isinstance(receiver, (ir.Name, ir.Attribute)) or not code.starts_line(first):
         raise NoFixError(
-            f"`{code.short(off)}` cannot be repeated before the step's backward; "
-            "turn the reduction on there by hand"
+            f"`{code.short(off)}` cannot be repeated before the step's backward; turn reduction on "
+            "there by hand"
         )
     call = f"{code.text[off.start : flag.start]}True{code.text[flag.end : off.end]}"
     start, _ = code.extent(first) if code.alone(first) else (code.line_start(first.start), 0)
@@ -152,12 +153,14 @@ def _on(code: Code, off: ir.Call, flag: ir.Expr, first: ir.Stmt) -> Edit:
 
 def _whole(code: Code, choice: ir.If, call: str) -> Edit:
     if not code.alone(choice) or code.is_elif(choice) or code.comments(choice.start, choice.end):
-        raise NoFixError(f"`{code.short(choice)}` shares its lines with other code")
+        raise NoFixError(
+            f"`{code.short(choice)}` shares its lines with other code; change it by hand"
+        )
     return code.edit(choice.start, choice.end, call)
 
 
 def _conditions(code: Code, off: ir.Call, step: ir.Node | None) -> Iterator[str]:
-    """The conditions in reach under which a step follows, the author's own first."""
+    """Yield the conditions under which a step follows, first the one in the code."""
     if step is None or code.function(step) is not code.function(off):
         return
     around = list(code.ancestors(off))
@@ -174,7 +177,7 @@ def _conditions(code: Code, off: ir.Call, step: ir.Node | None) -> Iterator[str]
 
 
 def _is_chosen(code: Code, off: ir.Call, step: ir.Node) -> bool:
-    """Whether a branch that the step is not in decides over ``off``: elsewhere the flag stays."""
+    """True if ``off`` depends on a branch that the step is not in."""
     stepped = set(code.ancestors(step))
     return any(
         isinstance(above, (ir.If, ir.Case)) and above not in stepped
@@ -187,7 +190,7 @@ def _else(choice: ir.If) -> int:
 
 
 def _holds(code: Code, off: ir.Call, choice: ir.If) -> bool:
-    """Whether a condition is the same at ``off`` as at the if statement below it."""
+    """True if a condition has the same value at ``off`` as at the if statement below."""
     test = choice.test
     if choice.start < off.start or not _is_pure(test):
         return False
@@ -196,7 +199,7 @@ def _holds(code: Code, off: ir.Call, choice: ir.If) -> bool:
 
 
 def _is_bound(code: Code, off: ir.Call, test: ir.Expr) -> bool:
-    """Whether what ``test`` reads is not first assigned between."""
+    """True if nothing that ``test`` reads is assigned in between."""
     return clash(names_in(test).reads, written_between(code, off, off.start, test.start)) is None
 
 
@@ -209,7 +212,7 @@ def _is_pure(test: ir.Expr) -> bool:
 
 
 def _loop(code: Code, off: ir.Call) -> ir.For | ir.While | None:
-    """The loop whose body runs ``off`` in each iteration."""
+    """Return the loop whose body runs ``off`` in each iteration."""
     for above in code.ancestors(off):
         if isinstance(above, (ir.For, ir.While)):
             return above
@@ -219,7 +222,7 @@ def _loop(code: Code, off: ir.Call) -> ir.For | ir.While | None:
 
 
 def _last(code: Code, loop: ir.For | ir.While, off: ir.Call) -> Iterator[str]:
-    """Whether an iteration of ``loop`` is its last, where its head counts."""
+    """Yield the condition of the last iteration of ``loop``, if its header counts."""
     if not isinstance(loop, ir.For) or not isinstance(loop.iterable, ir.Call):
         return
     function, args = loop.iterable.func, loop.iterable.args

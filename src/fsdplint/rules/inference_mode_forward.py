@@ -1,4 +1,4 @@
-"""Sharded models whose first forward is made in inference mode, and a later one is not."""
+"""Sharded models whose first forward runs in inference mode, and a later one does not."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD312",
-    summary=("the first forward runs in inference mode, so later training fails"),
+    summary="the first forward of a sharded model runs in inference mode, so training fails",
     severity=Severity.ERROR,
     fix=Safety.SAFE,
     since="0.1.0",
 )
 
 
-# FSDP1 gathers the parameters for these as well (torch 2.13), outside of inference mode.
+# FSDP1 gathers the parameters for these, too (torch 2.13), outside of inference mode.
 _GATHERS = ("unshard", SUMMON_FULL_PARAMS)
 
 
 @dataclass(frozen=True, slots=True)
 class InferenceFirst:
-    """The forward ``first`` fills what the forward ``later`` cannot use.
+    """A forward ``first`` that makes inference tensors, which ``later`` cannot use.
 
     Attributes:
-        mode: the context or decorator that makes it inference mode.
+        mode: the context or decorator that turns inference mode on.
     """
 
     mode: Site
@@ -52,7 +52,7 @@ class InferenceFirst:
 
 
 def inference_first(program: Program) -> Iterator[InferenceFirst]:
-    """First forwards in inference mode of models that are called outside of it later."""
+    """Yield first forwards in inference mode of models with a later forward outside it."""
     for trace in program.traces:
         forwards: dict[Object, list[Call]] = {}
         for call in trace.calls("forward"):
@@ -67,7 +67,7 @@ def inference_first(program: Program) -> Iterator[InferenceFirst]:
 def _fact(
     program: Program, trace: Trace, module: Object, calls: list[Call]
 ) -> InferenceFirst | None:
-    """The first forward of a module in inference mode, with a later one that cannot follow it."""
+    """Return a module's first forward in inference mode, with a later one that crashes."""
     shard = sharding_of(trace, module) or sharding_of(trace, module, Generation.FSDP1)
     calls = [] if shard is None else [call for call in calls if call.time > shard.time]
     if shard is None or len(calls) < 2:
@@ -85,14 +85,14 @@ def _fact(
 
 
 def _used_before(trace: Trace, module: Object, first: Call) -> bool:
-    """Whether something else may have called the model before, or gathered it."""
+    """True if other code may have called the model before, or gathered it."""
     whole = (module, *module.ancestors())
     given = any(item.escaped is not None and item.escaped < first.time for item in whole)
     return given or any(call.time < first.time for call in trace.calls(*_GATHERS))
 
 
 def _tolerates(program: Program, trace: Trace, shard: Shard, later: Call) -> bool:
-    """Whether a forward takes what inference mode left; FSDP2 writes over it in every forward."""
+    """True if a forward works with inference tensors; FSDP2 overwrites them in every forward."""
     if inference_mode(program, later.site) is not None:
         return True
     if shard.generation is Generation.FSDP2:
@@ -100,7 +100,7 @@ def _tolerates(program: Program, trace: Trace, shard: Shard, later: Call) -> boo
     return gradient_mode(program, later.site) in NO_GRADIENTS or is_frozen(trace, shard.module)
 
 
-# What comes out otherwise under `no_grad`.
+# Calls that behave differently under `no_grad`.
 _ASKS = ("enable_grad", "set_grad_enabled", "is_inference")
 
 
@@ -110,15 +110,13 @@ def reports(program: Program) -> Iterator[Report]:
         wrap = program.text(fact.shard.site.path, fact.shard.call.func)
         yield Report(
             program.span(mode),
-            f"`{program.text(later.path, later.node)}` "
-            f"{program.where(later, mode)} will crash: the "
-            f"first forward after `{wrap}` ({program.where(fact.shard.site, mode)}) runs in "
-            "inference mode and turns the gathered parameters into inference tensors, which no "
-            "later training can use",
-            "the next forward outside fails",
+            f"the first forward after `{wrap}` {program.where(fact.shard.site, mode)} runs in "
+            "inference mode, which turns the gathered parameters into inference tensors: "
+            f"`{program.text(later.path, later.node)}` {program.where(later, mode)} crashes",
+            "later forwards outside this mode crash",
             (
-                program.evidence(first, "the first forward"),
-                program.evidence(later, "this forward raises an exception"),
+                program.evidence(first, "first forward runs here"),
+                program.evidence(later, "crashes on inference tensors"),
                 *program.conditions(first, fact.shard.site),
             ),
             partial(
@@ -131,7 +129,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _safety(program: Program, fact: InferenceFirst) -> Safety:
-    """Unsafe where a run may show the mode: it asks for it, or does not shard."""
+    """Unsafe if the program may depend on the mode, or does not always shard."""
     asked = any(word in unit.text for unit in program.units for word in _ASKS)
     apart = program.sometimes_without(fact.mode, fact.shard.site)
     return Safety.UNSAFE if asked or apart else Safety.SAFE
@@ -139,12 +137,12 @@ def _safety(program: Program, fact: InferenceFirst) -> Safety:
 
 @builder
 def to_no_grad(code: Code, mode: ir.Node, safety: Safety) -> Fix:
-    """Replaces a context or decorator that surely turns inference mode on."""
+    """Replace a context or decorator that surely turns inference mode on."""
     function = mode.func if isinstance(mode, ir.Call) else mode
     if not isinstance(function, (ir.Name, ir.Attribute)):
         raise NoFixError(
-            f"`{code.short(mode)}` is not spelled `torch.inference_mode`; "
-            "use `torch.no_grad` by hand"
+            f"`{code.short(mode)}` does not name `inference_mode` directly; use "
+            "`torch.no_grad` by hand"
         )
     imports = Imports(code, mode)
     named = isinstance(function, ir.Name) and qualified(code, function) == INFERENCE_MODE
@@ -154,12 +152,12 @@ def to_no_grad(code: Code, mode: ir.Node, safety: Safety) -> Fix:
         text = f"{code.slice(function.value)}.no_grad"
     else:
         raise NoFixError(
-            f"`{code.short(mode)}` is not spelled `torch.inference_mode`; "
-            "use `torch.no_grad` by hand"
+            f"`{code.short(mode)}` does not name `inference_mode` directly; use "
+            "`torch.no_grad` by hand"
         )
     called = "()" if isinstance(mode, ir.Call) else ""
     edits = [code.edit(mode.start, mode.end, text + called), *imports.edits()]
     if isinstance(function, ir.Name):
         edits += orphans(code, function.id, edits)
-    title = "use `no_grad`, whose tensors a later forward can use"
+    title = "replace `inference_mode` with `no_grad`, whose tensors later forwards can use"
     return Fix(title, safety, tuple(edits))

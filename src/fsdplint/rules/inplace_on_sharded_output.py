@@ -1,4 +1,4 @@
-"""Views that FSDP2 units return, changed in place, which takes the unit's hook off the graph."""
+"""Views that FSDP2 units return and later code changes in place, which drops the unit's hook."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD311",
-    summary="changing a sharded module's output in place drops its backward hook",
+    summary="an in-place change of a sharded module's output view drops its hook",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -45,10 +45,10 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class ChangedView:
-    """``change`` writes to the view that ``returned`` makes and ``call`` gives.
+    """A ``change`` of the view that ``returned`` makes and ``call`` returns.
 
     Attributes:
-        alone: the unit is the whole model, so that no other hook stands in for this one.
+        alone: true if the unit is the whole model, so no other hook does its work.
     """
 
     call: Site
@@ -59,7 +59,7 @@ class ChangedView:
 
 
 def changed_views(program: Program) -> Iterator[ChangedView]:
-    """Changes in place of views that units return, in forwards that a backward follows."""
+    """Yield in-place changes of views that units return, in forwards with a later backward."""
     for trace in program.traces:
         shards = [s for s in trace.of(Shard) if s.generation is Generation.FSDP2]
         last = max((b.time for b in trace.calls("backward")), default=0)
@@ -91,9 +91,9 @@ def _facts(
 
 
 def _reshards(shard: Shard) -> bool:
-    """Whether the forward of an inner unit surely leaves it without its parameters.
+    """True if the forward of an inner unit surely reshards it.
 
-    Of units that are told apart by a number of theirs, some do and some do not.
+    If a condition on the unit's index decides, some units reshard and some do not.
     """
     given = shard.keywords.get("reshard_after_forward", Const(None))
     if isinstance(given, Condition):
@@ -104,7 +104,7 @@ def _reshards(shard: Shard) -> bool:
 
 
 def _inner_calls(program: Program, module: Object) -> Iterator[Site]:
-    """The calls of a unit in the forward of the module that it is an attribute or element of."""
+    """Yield the calls of a unit in the forward of the module that holds it."""
     held = module.parent if module.step.startswith("[") else module
     owners = () if held is None else held.ancestors()
     forward = next(filter(None, map(_forward, owners)), None)
@@ -125,7 +125,7 @@ def _inner_calls(program: Program, module: Object) -> Iterator[Site]:
 
 
 def _is_own(node: ir.Expr | None, attribute: str) -> bool:
-    """Whether it is ``self.attribute``, or one below it."""
+    """True if it is ``self.attribute``, or an attribute below it."""
     return isinstance(node, ir.Attribute) and node.attr == attribute and _of_self(node)
 
 
@@ -143,7 +143,7 @@ def _forward(module: Object) -> FunctionValue | None:
 
 
 def _view(program: Program, module: Object) -> Site | None:
-    """What the module's ``forward`` surely returns a view by, in all of its returns."""
+    """Return what makes a view in the module's ``forward``, if every return gives a view."""
     forward = _forward(module)
     if forward is None:
         return None
@@ -157,7 +157,7 @@ def _view(program: Program, module: Object) -> Site | None:
 
 
 def _source(tree: Tree, function: ir.Function, returned: ir.Return) -> ir.Expr | None:
-    """What is returned, or was assigned last to the name that is."""
+    """Return what is returned, or what was last assigned to the returned name."""
     value, body = returned.value, list(function.body)
     if not isinstance(value, ir.Name) or returned not in body:
         return value
@@ -181,7 +181,7 @@ def _is_view(value: ir.Expr) -> bool:
 
 
 def _change(program: Program, site: Site) -> Site | None:
-    """Where the name that a call's result is assigned to is first used, if that is in place."""
+    """Return the first use of a call's result, if it is an in-place change."""
     tree = program.tree(site.path)
     given = _given_name(tree, site.node)
     if given is None or gradient_mode(program, site) in NO_GRADIENTS:
@@ -194,7 +194,7 @@ def _change(program: Program, site: Site) -> Site | None:
 
 
 def _given_name(tree: Tree, value: ir.Node) -> tuple[ir.Stmt, str] | None:
-    """The statement that gives ``value`` a name, alone or among others, and that name."""
+    """Return the statement that assigns ``value`` to a name, and that name."""
     holder = tree.parent(value)
     statement = tree.parent(holder) if isinstance(holder, ir.Collection) else holder
     if not isinstance(statement, ir.Assign) or len(statement.targets) != 1:
@@ -209,7 +209,7 @@ def _given_name(tree: Tree, value: ir.Node) -> tuple[ir.Stmt, str] | None:
 
 
 def _written(tree: Tree, statement: ir.Stmt, name: str) -> ir.Node | None:
-    """The first statement behind ``statement`` that writes to what it calls ``name``."""
+    """Return the first statement after ``statement`` that writes to ``name``."""
     names = {name}
     for node in _following(tree, statement):
         if isinstance(node, ir.AugAssign) and _is_one_of(node.target, names):
@@ -229,7 +229,7 @@ def _written(tree: Tree, statement: ir.Stmt, name: str) -> ir.Node | None:
 
 
 def _following(tree: Tree, statement: ir.Stmt) -> Iterator[ir.Stmt]:
-    """The statements that are run behind one, contexts and what is tried entered and left."""
+    """Yield the statements that run after one, through with and try statements."""
     while True:
         block = tree.block(statement)
         for node in block.statements[block.statements.index(statement) + 1 :]:
@@ -252,7 +252,7 @@ def _is_one_of(node: ir.Expr, names: set[str]) -> bool:
 
 
 def _changes(call: ir.Expr, names: set[str]) -> bool:
-    """Whether it is ``name.mul_(…)``."""
+    """True if it is ``name.mul_(…)``."""
     if not isinstance(call, ir.Call) or not isinstance(call.func, ir.Attribute):
         return False
     method = last_called(call)
@@ -264,20 +264,19 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in changed_views(program):
         change, call, returned = fact.change, fact.call, fact.returned
         harm = (
-            "no gradient is reduced, and the model does not train"
+            "no gradient is reduced, and the model never trains"
             if fact.alone
-            else "the backward fails, since it does not gather the parameters"
+            else "its backward does not gather the parameters and crashes"
         )
         yield Report(
             program.span(change),
-            f"`{program.text(change.path, change.node)}` changes the view that "
-            f"`{program.text(call.path, call.node)}` returns, which "
-            "drops the module's backward hook: "
+            f"`{program.text(change.path, change.node)}` changes the view from "
+            f"`{program.text(call.path, call.node)}` in place, which drops the module's FSDP hook: "
             f"{harm}",
             "drops the unit's backward hook",
             (
                 program.evidence(call, "output of a sharded module"),
-                program.evidence(returned, "returned as a view"),
+                program.evidence(returned, "returned as a view here"),
                 program.evidence(fact.shard.site, "sharded here"),
                 *program.conditions(call, fact.shard.site),
             ),
@@ -285,30 +284,28 @@ def reports(program: Program) -> Iterator[Report]:
         )
 
 
+_BY_HAND = "clone the output first by hand"
 _PLAIN = (ir.Name, ir.Constant, ir.Call, ir.Attribute, ir.Subscript)
 
 
 @builder
 def out_of_place(code: Code, change: ir.Node) -> Fix:
-    """``h += x`` to ``h = h + x``, and ``h.mul_(2)`` to ``h = h.mul(2)``."""
+    """Change ``h += x`` to ``h = h + x``, and ``h.mul_(2)`` to ``h = h.mul(2)``."""
     if isinstance(change, ir.AugAssign):
         edit = code.edit(change.start, change.end, _augmented(code, change))
         operands: list[ir.Expr] = [change.value]
     elif isinstance(change, ir.Call) and isinstance(change.func, ir.Attribute):
         method, name = change.func.attr, code.slice(change.func.value)
         if method[:-1] not in MAKES_NEW:
-            raise NoFixError(f"`{method}` has no out-of-place form; change a clone of the output")
+            raise NoFixError(f"`{method}` has no out-of-place equivalent; {_BY_HAND}")
         arguments = code.text[change.func.end : change.end]
         edit = code.edit(change.start, change.end, f"{name} = {name}.{method[:-1]}{arguments}")
         operands = [argument.value for argument in change.args]
     else:
-        raise NoFixError(
-            f"`{code.short(change)}` writes to part of the view; write to a clone of it"
-        )
-    title = "create a new tensor instead of changing the view"
+        raise NoFixError(f"`{code.short(change)}` writes to a part of the view; {_BY_HAND}")
+    title = "make a new tensor instead of changing the view"
     numbers = all(_is_number(code, each) for each in operands)
-    seen = "other references to the view do not see" if numbers else "may have another dtype"
-    title += f", which {seen}"
+    title += "; other names keep the old values" if numbers else "; its dtype may differ"
     return Fix(title, Safety.UNSAFE, (edit,))
 
 
@@ -320,9 +317,9 @@ def _is_number(code: Code, operand: ir.Expr) -> bool:
 def _augmented(code: Code, change: ir.AugAssign) -> str:
     operator = code.text[change.target.end : change.value.start]
     if not re.fullmatch(r"\s*\S+=\s*", operator):
-        raise NoFixError(f"`{code.short(change)}` is not a simple assignment")
+        raise NoFixError(f"`{code.short(change)}` cannot be rewritten; {_BY_HAND}")
     name, value = code.slice(change.target), code.slice(change.value)
     if operator.strip()[:-1] not in CHANGES_IN_PLACE:
-        raise NoFixError(f"`{code.short(change)}` is not arithmetic on numbers")
+        raise NoFixError(f"`{code.short(change)}` is not plain arithmetic; {_BY_HAND}")
     value = value if isinstance(change.value, _PLAIN) else f"({value})"
     return f"{name} = {name} {operator.strip()[:-1]} {value}"

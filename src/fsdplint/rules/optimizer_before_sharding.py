@@ -1,4 +1,4 @@
-"""Optimizers that hold parameters which sharding replaced."""
+"""Optimizers that hold parameters that sharding replaced."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class StaleOptimizer:
-    """An optimizer that holds parameters which ``shard`` replaced afterwards."""
+    """An optimizer that holds parameters that ``shard`` replaced later."""
 
     build: BuildOptimizer
     capture: Parameters
@@ -44,7 +44,7 @@ class StaleOptimizer:
 
 
 def stale_optimizers(program: Program) -> Iterator[StaleOptimizer]:
-    """Optimizers that captured parameters before a sharding call replaced them for good."""
+    """Yield optimizers that captured parameters before a sharding call replaced them for good."""
     for trace in program.traces:
         for build in trace.of(BuildOptimizer):
             fact = _stale(program, trace, build)
@@ -68,7 +68,7 @@ def _stale(program: Program, trace: Trace, build: BuildOptimizer) -> StaleOptimi
 
 
 def _handed_on(program: Program, shard: Shard) -> bool:
-    """Whether code that shards is given an optimizer it is not known which, and may re-point it."""
+    """True if the sharding code gets an unknown optimizer, which it may re-point."""
     given = (
         (path, argument.value)
         for path, call in shard.site.calls
@@ -83,13 +83,13 @@ def _handed_on(program: Program, shard: Shard) -> bool:
 
 
 def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
-    """Whether the optimizer is, or may be, re-pointed, or replaced by a later and never stepped."""
+    """True if the optimizer may be re-pointed, or a later one replaces it before any step."""
     shards = [s for s in trace.of(Shard) if any(replaces(s, c) for c in build.optimizer.captures)]
     if not shards:
         return False
     steps = [use.time for use in trace.of(Call) if _is_step(use, build, shards[-1].time)]
     if not steps and not trace.complete:
-        return True  # what becomes of it is not seen
+        return True  # its later use is unknown
     for event in trace.of(Repoint):
         if event.optimizer is build.optimizer and (event.certain or _between(event, shards, steps)):
             return True
@@ -99,7 +99,7 @@ def _repaired(trace: Trace, build: BuildOptimizer) -> bool:
 
 
 def _repaired_by_a_method(program: Program, fact: StaleOptimizer) -> bool:
-    """Whether a method that nothing calls repairs it, perhaps before any other one steps it."""
+    """True if a method that nothing calls repairs it, perhaps before another one steps it."""
     return any(
         _is_rebuilt(trace, build)
         or any(e.certain and e.optimizer is build.optimizer for e in trace.of(Repoint))
@@ -110,7 +110,7 @@ def _repaired_by_a_method(program: Program, fact: StaleOptimizer) -> bool:
 
 
 def _is_rebuilt(trace: Trace, build: BuildOptimizer) -> bool:
-    """Whether another optimizer is built for the same model afterwards."""
+    """True if another optimizer is built for the same model afterwards."""
     modules = {capture.module for capture in build.captures}
     return any(
         capture.module in modules and capture.time > build.time
@@ -121,7 +121,7 @@ def _is_rebuilt(trace: Trace, build: BuildOptimizer) -> bool:
 
 
 def _may_be(repointed: Object, optimizer: Object) -> bool:
-    """Whether what is re-pointed is taken from where the optimizer went, and may be it."""
+    """True if the re-pointed object comes from where the optimizer went, and may be it."""
     unseen = optimizer.escaped is not None and not repointed.captures
     return optimizer in repointed.ancestors() or (unseen and repointed is not optimizer)
 
@@ -131,7 +131,7 @@ def _is_step(use: Call, build: BuildOptimizer, after: int) -> bool:
 
 
 def _between(event: Repoint, shards: list[Shard], steps: list[int]) -> bool:
-    """Whether unknown code had the optimizer and its model before the first step."""
+    """True if unknown code had the optimizer and its model before the first step."""
     return event.time > shards[-1].time and (not steps or event.time < steps[0])
 
 
@@ -151,10 +151,10 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _evidence(program: Program, fact: StaleOptimizer) -> tuple[Evidence, ...]:
     module = fact.capture.module
-    made = () if module.site is None else (program.evidence(module.site, "the model is built"),)
+    made = () if module.site is None else (program.evidence(module.site, "model is built here"),)
     return (
         *made,
-        program.evidence(fact.capture.source, "captures the parameters"),
+        program.evidence(fact.capture.source, "optimizer captures parameters here"),
         program.evidence(fact.shard.site, _replacement(fact)),
         *program.conditions(fact.build.site, fact.shard.site),
     )
@@ -162,8 +162,8 @@ def _evidence(program: Program, fact: StaleOptimizer) -> tuple[Evidence, ...]:
 
 def _replacement(fact: StaleOptimizer) -> str:
     if fact.shard.generation is Generation.FSDP1:
-        return "the parameters are flattened into new ones"
-    return "the parameters become DTensor shards"
+        return "parameters are flattened here"
+    return "parameters become DTensor shards here"
 
 
 def _fix(program: Program, fact: StaleOptimizer) -> Fix | Declined:
@@ -172,11 +172,13 @@ def _fix(program: Program, fact: StaleOptimizer) -> Fix | Declined:
     frame = common_frame(first, fact.last.site)
     if frame is None:
         return Declined(
-            "the optimizer and the sharding are in functions without a common caller; "
-            "build the optimizer after the sharding by hand"
+            "the optimizer and the sharding have no common caller; build the optimizer after the "
+            "sharding by hand"
         )
     path, moved, last = frame
     if not isinstance(moved, ir.Call):
-        return Declined("the optimizer is built in its class; build it after the sharding by hand")
+        return Declined(
+            "the optimizer is built where its class is defined; build it after the sharding by hand"
+        )
     captures = nodes_in_frame(fact.optimizer_captures, first, moved)
     return build_after_sharding(Code.of(program.tree(path)), moved, captures, last)

@@ -1,4 +1,4 @@
-"""Optimizers that hold parameters which a load put new ones in the place of."""
+"""Optimizers that hold parameters that a load replaced."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SWAPS = "set_swap_module_params_on_conversion"
 
 @dataclass(frozen=True, slots=True)
 class ReplacedParameters:
-    """An optimizer that steps over what ``load``, with ``assign=True``, took out of its model."""
+    """An optimizer that steps parameters that ``load`` with ``assign=True`` replaced."""
 
     build: BuildOptimizer
     capture: Parameters
@@ -46,10 +46,10 @@ class ReplacedParameters:
 
 
 def replaced_parameters(program: Program) -> Iterator[ReplacedParameters]:
-    """Optimizers of FSDP2's parameters that are built before the load and step after it.
+    """Yield optimizers of FSDP2's parameters that are built before the load and step after it.
 
-    FSDP1 copies what is assigned into the parameters that it has (torch 2.13). With a file's plain
-    tensors in the place of DTensors no step is come to: they are left to the rule of those.
+    FSDP1 copies assigned values into its own parameters (torch 2.13). A file's plain tensors
+    instead of DTensors fail before any step, and full-state-dict-into-sharded-model reports them.
     """
     plain = {fact.call for fact in plain_loads(program)}
     for trace in program.traces:
@@ -66,7 +66,7 @@ def replaced_parameters(program: Program) -> Iterator[ReplacedParameters]:
 def _replaced(
     program: Program, trace: Trace, load: Call, build: BuildOptimizer
 ) -> ReplacedParameters | None:
-    """The fact of one load and one optimizer, if that steps over what the load replaced."""
+    """Return the fact of one load and one optimizer, if it steps what the load replaced."""
     module = load.receiver
     if not isinstance(module, Object) or not driven(build.site, load.site):
         return None
@@ -87,7 +87,7 @@ def _replaced(
 
 
 def _capture(build: BuildOptimizer, load: Call, module: Object) -> Parameters | None:
-    """The parameters of an optimizer that the load surely replaces some of."""
+    """Return parameters of an optimizer of which the load surely replaces some."""
     captures = build.optimizer.captures
     if any(capture.time > load.time for capture in captures):
         return None
@@ -102,7 +102,7 @@ def _capture(build: BuildOptimizer, load: Call, module: Object) -> Parameters | 
 
 
 def _repaired(trace: Trace, load: Call, build: BuildOptimizer, step: Call) -> bool:
-    """Whether the optimizer may get the new parameters before it steps."""
+    """True if the optimizer may get the new parameters before it steps."""
     events = [event for event in trace.of(Repoint) if event.optimizer is build.optimizer]
     if any(load.time < event.time < step.time for event in events):
         return True
@@ -117,9 +117,9 @@ def reports(program: Program) -> Iterator[Report]:
         at = fact.load.site if frame is None else Site(frame[0], frame[2])
         yield Report(
             program.span(at),
-            f"this load replaces the parameters that `{fact.build.label}` "
-            f"({program.where(fact.build.site, at)}) holds, so its steps do not change the model",
-            "creates parameters that no optimizer holds",
+            f"this load with `assign=True` replaces the parameters that `{fact.build.label}` holds "
+            f"(built {program.where(fact.build.site, at)}), so its steps never change the model",
+            "replaces the optimizer's parameters",
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
@@ -127,9 +127,9 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _evidence(program: Program, fact: ReplacedParameters) -> tuple[Evidence, ...]:
     return (
-        program.evidence(fact.capture.source, "the optimizer captures the parameters"),
-        program.evidence(fact.load.site, "`assign=True` replaces the parameters"),
-        program.evidence(fact.step.site, "updates the replaced parameters"),
+        program.evidence(fact.capture.source, "optimizer captures parameters here"),
+        program.evidence(fact.load.site, "`assign=True` replaces the parameters here"),
+        program.evidence(fact.step.site, "steps the old parameters"),
         *program.conditions(fact.load.site, fact.build.site),
     )
 
@@ -138,10 +138,15 @@ def _fix(program: Program, fact: ReplacedParameters) -> Fix | Declined:
     first = fact.build.site
     frame = common_frame(first, fact.load.site)
     if frame is None:
-        return Declined("the optimizer and the load stand in functions that share no caller")
+        return Declined(
+            "the optimizer and the load have no common caller; build the optimizer after the "
+            "load by hand"
+        )
     path, moved, load = frame
     if not isinstance(moved, ir.Call) or not isinstance(load, ir.Call):
-        return Declined("the optimizer is built where its class is defined")
+        return Declined(
+            "the optimizer is built where its class is defined; build it after the load by hand"
+        )
     captures = nodes_in_frame(fact.build.optimizer.captures, first, moved)
     code = Code.of(program.tree(path))
     above = [node for node in captures if node.start < load.start]

@@ -1,4 +1,4 @@
-"""FSDP1 units that a reentrant checkpoint runs, and gathers once more than need be."""
+"""FSDP1 units that a reentrant checkpoint gathers three times in a step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD315",
-    summary="reentrant checkpointing makes FSDP1 gather every unit once more per step",
+    summary="a reentrant checkpoint makes FSDP1 gather a unit three times per step",
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -32,7 +32,7 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class ReentrantUnit:
-    """``call`` checkpoints a unit that ``shard`` makes, by ``use_reentrant=True``."""
+    """A ``call`` that checkpoints a unit of ``shard`` with ``use_reentrant=True``."""
 
     call: Site
     argument: ir.Argument
@@ -41,7 +41,7 @@ class ReentrantUnit:
 
 
 def reentrant_units(program: Program) -> Iterator[ReentrantUnit]:
-    """Reentrant checkpoints around FSDP1 units in the forward of the model that holds them."""
+    """Yield reentrant checkpoints around FSDP1 units in the forward of their model."""
     for trace in program.traces:
         if not trace.calls("backward"):
             continue
@@ -71,7 +71,7 @@ def _in_forwards(program: Program, trace: Trace, shard: Shard) -> Iterator[Reent
 
 
 def _helpers(cls: Value | None, forward: FunctionValue) -> Iterator[FunctionValue]:
-    """The methods of its own that a forward calls."""
+    """Yield the methods of the same class that a forward calls."""
     for node in ir.walk(forward.function):
         if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
             own = _chain(node.func.value) == []
@@ -81,7 +81,7 @@ def _helpers(cls: Value | None, forward: FunctionValue) -> Iterator[FunctionValu
 
 
 def _reentrant(program: Program, path: str, node: ir.Node) -> ir.Argument | None:
-    """``use_reentrant=True`` of a checkpoint."""
+    """Return ``use_reentrant=True`` of a checkpoint."""
     if not isinstance(node, ir.Call) or not node.args or node.args[0].star:
         return None
     given = [a for a in node.args if a.keyword == "use_reentrant"]
@@ -91,7 +91,7 @@ def _reentrant(program: Program, path: str, node: ir.Node) -> ir.Argument | None
 
 
 def _unit(tree: Tree, function: ir.Function, owner: Object, node: ir.Expr) -> Object | None:
-    """What part of ``owner`` is checkpointed: ``self.part``, or an element of ``self.parts``."""
+    """Return the checkpointed part of ``owner``: ``self.part``, or one of ``self.parts``."""
     node = tree.meaning(node)
     if isinstance(node, ir.Attribute):
         return _part(owner, node)
@@ -106,7 +106,7 @@ def _unit(tree: Tree, function: ir.Function, owner: Object, node: ir.Expr) -> Ob
 
 
 def _part(owner: Object, node: ir.Attribute) -> Object | None:
-    """The part of ``owner`` that it knows as ``self.name.name``."""
+    """Return the part of ``owner`` that it names ``self.name.name``."""
     part = owner
     for name in _chain(node) or ():
         value = part.attrs.get(name)
@@ -117,7 +117,7 @@ def _part(owner: Object, node: ir.Attribute) -> Object | None:
 
 
 def _chain(node: ir.Expr) -> list[str] | None:
-    """The names behind ``self``, None where it is not that."""
+    """Return the names after ``self.``, None for anything else."""
     names = list[str]()
     while isinstance(node, ir.Attribute):
         names.insert(0, node.attr)
@@ -131,14 +131,13 @@ def reports(program: Program) -> Iterator[Report]:
         place = Site(call.path, fact.argument)
         yield Report(
             program.span(place),
-            f"`{program.text(call.path, call.node)}` checkpoints an FSDP1 unit (`"
-            f"{program.text(shard.path, fact.shard.call.func)}` "
-            f"{program.where(shard, call)}): with "
-            "reentrant checkpointing, each step all-gathers its parameters three times, not twice",
-            "one more all-gather per step",
+            f"`{program.text(call.path, call.node)}` makes "
+            f"`{program.text(shard.path, fact.shard.call.func)}` ({program.where(shard, call)}) "
+            "all-gather the unit three times per step instead of twice, which slows training",
+            "one extra all-gather per step",
             (
-                program.evidence(shard, "the policy makes the checkpointed modules units"),
-                program.evidence(fact.forward.site, "the model is called here"),
+                program.evidence(shard, "policy makes the checkpointed modules units"),
+                program.evidence(fact.forward.site, "model is called here"),
                 *program.conditions(shard),
             ),
             partial(
@@ -151,6 +150,6 @@ def reports(program: Program) -> Iterator[Report]:
 
 @builder
 def not_reentrant(code: Code, argument: ir.Argument) -> Fix:
-    """``use_reentrant=True`` to ``use_reentrant=False``."""
+    """Change ``use_reentrant=True`` to ``use_reentrant=False``."""
     edit = code.edit(argument.value.start, argument.value.end, "False")
     return Fix("set `use_reentrant=False`", Safety.UNSAFE, (edit,))

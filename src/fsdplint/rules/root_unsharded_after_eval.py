@@ -1,7 +1,8 @@
-"""A finding takes three places in order: the root is opened, nothing reshards it, and it is used.
+"""Roots that are used after an evaluation left them unsharded.
 
-It is opened by ``unshard()``, or by a forward that no backward follows. The use is an optimizer's
-construction or step, or a call that changes the gathered tensors or passes them by.
+``unshard()``, or a forward without a backward, opens the root, and nothing reshards it. The use is
+an optimizer's construction or step, or a call that changes only the gathered tensors or only the
+shards.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD308",
-    summary="an evaluation leaves the root unsharded, and later changes miss its shards",
+    summary="an evaluation leaves the root unsharded, so later code misses its shards",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -51,8 +52,8 @@ class OpenRoot:
     """A root that is surely unsharded at some place.
 
     Attributes:
-        opened: the forward, or the ``unshard()``, that left it so.
-        whole: no part of the model is a unit of its own.
+        opened: the forward or the ``unshard()`` that left it unsharded.
+        whole: true if no part of the model is a separate unit.
     """
 
     shard: Shard
@@ -62,7 +63,7 @@ class OpenRoot:
 
 @dataclass(frozen=True, slots=True)
 class UnshardedCapture:
-    """An optimizer that took the root's parameters while they were unsharded."""
+    """An optimizer that captured the root's parameters while they were unsharded."""
 
     build: BuildOptimizer
     capture: Parameters
@@ -70,7 +71,7 @@ class UnshardedCapture:
 
 
 def unsharded_captures(program: Program) -> Iterator[UnshardedCapture]:
-    """Optimizers on parameters of a root that an evaluation left unsharded."""
+    """Yield optimizers on parameters of a root that an evaluation left unsharded."""
     for trace in program.traces:
         repointed = {event.optimizer for event in trace.of(Repoint)}
         for build in trace.of(BuildOptimizer):
@@ -98,10 +99,10 @@ def _open_root(
     until: int | None = None,
     sometimes: bool = False,
 ) -> OpenRoot | None:
-    """``model`` at a time and place, if it is open there and trains parameters of its own.
+    """Return ``model`` as an open root, if it is unsharded there and trains its own parameters.
 
     Args:
-        until: when parameters are frozen that count as such; at any time if None.
+        until: the time until which freezing counts; any time if None.
         sometimes: as of `left_open`.
     """
     shard = root_shard(trace, model)
@@ -118,7 +119,7 @@ def _open_root(
 
 
 def root_shard(trace: Trace, module: Object) -> Shard | None:
-    """The FSDP2 call on ``module``, if it keeps the root unsharded after a forward."""
+    """Return the FSDP2 call on ``module``, if it keeps the root unsharded after a forward."""
     shards = trace.of(Shard)
     if any(s.module in module.ancestors() for s in shards) or trace.calls(
         "set_reshard_after_forward"
@@ -138,10 +139,10 @@ def root_shard(trace: Trace, module: Object) -> Shard | None:
 def left_open(
     program: Program, trace: Trace, root: Object, until: int, site: Site, sometimes: bool = False
 ) -> Call | None:
-    """What unsharded ``root`` last before the time ``until``, where nothing resharded it since.
+    """Return what last unsharded ``root`` before ``until``, if nothing resharded it since.
 
     Args:
-        sometimes: whether it counts in a loop that only some iterations of it do so.
+        sometimes: count it even if only some iterations of a loop do so.
     """
     events = [e for e in trace.of(Call) if e.time < until]
     opening = [e for e in events if e.receiver is root and e.name in ("forward", "unshard")]
@@ -160,7 +161,7 @@ _CLOSING = frozenset({*BACKWARDS, *RESHARDS, "reshard", *_STATE})
 
 
 def _is_certain(trace: Trace, earlier: Site, later: Site, sometimes: bool) -> bool:
-    """Whether the one place was reached where the other is; a loop is taken to have an element."""
+    """True if a path to ``later`` passed ``earlier``; loops are assumed to run at least once."""
     held = {(g.key, g.taken) for g in later.guards} | set(trace.decisions)
     return all(
         (g.key, g.taken) in held or ((g.early or sometimes) and g.progress and not g.divergent)
@@ -169,7 +170,7 @@ def _is_certain(trace: Trace, earlier: Site, later: Site, sometimes: bool) -> bo
 
 
 def _without_backward(program: Program, site: Site) -> bool:
-    """Whether a forward is known to have no backward: no graph is made, or its result dropped."""
+    """True if a forward surely has no backward: no graph, or the result is dropped."""
     tree = program.tree(site.path)
     if isinstance(tree.parent(site.node), ir.Expression):
         return True
@@ -177,7 +178,7 @@ def _without_backward(program: Program, site: Site) -> bool:
 
 
 def _replaced(trace: Trace, build: BuildOptimizer) -> bool:
-    """Whether a later optimizer of the same model is the one that is stepped."""
+    """True if a later optimizer of the same model is the one that steps."""
     modules = {capture.module for capture in build.captures}
     later = [other for other in trace.of(BuildOptimizer) if other.time > build.time]
     again = any(capture.module in modules for other in later for capture in other.captures)
@@ -185,18 +186,18 @@ def _replaced(trace: Trace, build: BuildOptimizer) -> bool:
 
 
 class Effect(Enum):
-    """What becomes of a use of a root that is unsharded (measured on torch 2.13)."""
+    """The effect of using an unsharded root (measured on torch 2.13)."""
 
-    LOST = "the gathered tensors are changed, and dropped by the next reshard"
-    STALE = "the shards are changed, and the next forward takes the gathered tensors"
+    LOST = "the gathered tensors change, and the next reshard drops them"
+    STALE = "the shards change, and the next forward uses the gathered tensors"
 
 
 @dataclass(frozen=True, slots=True)
 class UnshardedUse:
-    """A call or an assignment that takes a root which an evaluation left unsharded.
+    """A call or an assignment that uses a root that an evaluation left unsharded.
 
     Attributes:
-        model: how the function that holds ``site`` names the root, "" where that is not seen.
+        model: the root's name in the function of ``site``, "" if unknown.
     """
 
     site: Site
@@ -206,7 +207,7 @@ class UnshardedUse:
 
 
 def unsharded_uses(program: Program) -> Iterator[UnshardedUse]:
-    """The first use of each root that an evaluation left so, the building of optimizers apart."""
+    """Yield the first use of each such root, except the construction of optimizers."""
     for trace in program.traces:
         if not any(call.name in ("forward", "unshard") for call in trace.of(Call)):
             continue
@@ -219,7 +220,7 @@ def unsharded_uses(program: Program) -> Iterator[UnshardedUse]:
 
 
 def _uses_in(trace: Trace) -> Iterator[tuple[Call | Store, Object, Effect]]:
-    """Calls and assignments that concern the parameters or the state of one module."""
+    """Yield calls and assignments that affect the parameters or the state of one module."""
     for store in trace.of(Store):
         freezes = store.name == "requires_grad" and _is_false(store.value)
         if freezes and isinstance(store.owner, Parameters):
@@ -231,7 +232,7 @@ def _uses_in(trace: Trace) -> Iterator[tuple[Call | Store, Object, Effect]]:
 
 
 def _roots(call: Call) -> list[Object]:
-    """The modules whose gathered tensors a call takes, or takes no notice of."""
+    """Return the modules whose gathered tensors a call changes or ignores."""
     receiver = followed(call.receiver)
     if call.name == "step":
         captures = receiver.captures if isinstance(receiver, Object) else []
@@ -252,7 +253,7 @@ def _held_by(receiver: Value | None, whole: bool) -> list[Object]:
 
 
 def _is_false(value: Value | None) -> bool:
-    """Whether parameters that train are frozen by it; to ask again that they train is no change."""
+    """True if the value freezes parameters."""
     return isinstance(value, Const) and value.value is False
 
 
@@ -268,7 +269,7 @@ def _use(
 
 
 def _has_gradients(program: Program, trace: Trace, step: Call | Store, opened: Call) -> bool:
-    """Whether a backward came before the evaluation, in the same iteration as both."""
+    """True if a backward ran before the evaluation, in the same iteration as both."""
     return any(
         backward.time < opened.time and share_loop(program, backward.site, step.site)
         for backward in trace.calls(*BACKWARDS)
@@ -307,23 +308,24 @@ def _captures(program: Program) -> Iterator[Report]:
         what = "the model" if fact.root.whole else "the root's own parameters"
         yield Report(
             program.span(site),
-            f"`{fact.build.label}` holds {_left(program, fact.root, site)}, so its steps "
-            f"leave {what} unchanged",
+            f"`{fact.build.label}` holds the unsharded parameters that "
+            f"{_opened(program, fact.root, site)} left in the root, so its steps never change "
+            f"{what}",
             "holds the root's unsharded parameters",
             _evidence(
-                program, fact.root, site, program.evidence(source, "captures the parameters")
+                program,
+                fact.root,
+                site,
+                program.evidence(source, "optimizer captures parameters here"),
             ),
             partial(reshard_before, code, source.node, build),
         )
 
 
-def _left(program: Program, root: OpenRoot, site: Site) -> str:
-    """What is left in a root, for a message at a place."""
+def _opened(program: Program, root: OpenRoot, site: Site) -> str:
+    """Return what left the root unsharded, for a message at a place."""
     opened = root.opened.site
-    return (
-        f"the unsharded parameters that `{program.text(opened.path, opened.node)}` "
-        f"{program.where(opened, site)} left in the root"
-    )
+    return f"`{program.text(opened.path, opened.node)}` {program.where(opened, site)}"
 
 
 def _evidence(
@@ -331,8 +333,8 @@ def _evidence(
 ) -> tuple[Evidence, ...]:
     opened = root.opened.site
     return (
-        program.evidence(root.shard.site, "the root is sharded"),
-        program.evidence(opened, "leaves the root unsharded, since no backward follows"),
+        program.evidence(root.shard.site, "root is sharded here"),
+        program.evidence(opened, "leaves the root unsharded: no backward follows"),
         *taken,
         *program.conditions(opened, site),
     )
@@ -340,14 +342,14 @@ def _evidence(
 
 _CONSEQUENCES = {
     Effect.LOST: (
-        "changes",
-        "its shards stay unchanged",
-        "changes tensors that the next reshard drops",
+        "changes only the unsharded parameters",
+        "the next reshard drops the change",
+        "this change is lost",
     ),
     Effect.STALE: (
-        "does not update",
-        "the next forward still uses them",
-        "changes the shards only",
+        "changes only the shards and not the unsharded parameters",
+        "the next forward still uses the old weights",
+        "the next forward ignores this change",
     ),
 }
 
@@ -355,45 +357,47 @@ _CONSEQUENCES = {
 def _uses(program: Program) -> Iterator[Report]:
     for fact in unsharded_uses(program):
         site = fact.site
-        verb, consequence, label = _CONSEQUENCES[fact.effect]
+        change, consequence, label = _CONSEQUENCES[fact.effect]
         used = site.node.func if isinstance(site.node, ir.Call) else site.node
         code = Code.of(program.tree(site.path))
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, used)}` {verb} {_left(program, fact.root, site)}: "
-            f"{consequence}",
+            f"`{program.text(site.path, used)}` {change} that {_opened(program, fact.root, site)} "
+            f"left in the root: {consequence}",
             label,
             _evidence(program, fact.root, site),
             partial(reshard_before_use, code, fact.model, site.node),
         )
 
 
+_BY_HAND = "call the model's `reshard()` before this by hand"
+
+
 @builder
 def reshard_before(code: Code, source: ir.Call, build: ir.Node | None) -> Fix:
-    """Inserts ``model.reshard()`` before the optimizer is built from ``model.parameters()``.
+    """Insert ``model.reshard()`` before the optimizer is built from ``model.parameters()``.
 
     Args:
-        source: the call that takes the parameters.
-        build: the optimizer's construction, if it stands in the same file.
+        source: the call that captures the parameters.
+        build: the optimizer's construction, if it is in the same file.
     """
     model = source.func.value if isinstance(source.func, ir.Attribute) else source.func
     if dotted(model) is None:
-        raise NoFixError(f"`{code.short(source)}` does not name the model")
+        raise NoFixError(f"`{code.short(source)}` does not name the model; {_BY_HAND}")
     if build is None or code.function(build) is not code.function(source):
         raise NoFixError(
-            f"`{code.short(source)}` is in another function than the optimizer; call "
-            "`reshard()` by hand before the optimizer is built"
+            f"`{code.short(source)}` is not in the function that builds the optimizer; {_BY_HAND}"
         )
     first = min(code.statement(source), code.statement(build), key=lambda node: node.start)
-    return _insert(code, code.slice(model), first, "the optimizer is built")
+    return _insert(code, code.slice(model), first, "building the optimizer")
 
 
 @builder
 def reshard_before_use(code: Code, model: str, use: ir.Node) -> Fix:
-    """Inserts ``model.reshard()`` before the statement that ``use`` is in."""
+    """Insert ``model.reshard()`` before the statement of ``use``."""
     if not model:
-        raise NoFixError("the model has no name here; call `reshard()` on it by hand")
-    return _insert(code, model, code.statement(use), "this")
+        raise NoFixError(f"the model has no name here; {_BY_HAND}")
+    return _insert(code, model, code.statement(use), "this line")
 
 
 def _insert(code: Code, model: str, statement: ir.Stmt, what: str) -> Fix:

@@ -1,4 +1,4 @@
-"""Numbers reduced from DTensors and read before the parts of all ranks are combined."""
+"""Values reduced from DTensors and read before the parts of all ranks are combined."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import called
-from fsdplint.engine.facts.sharding import as_unit, unit_of
-from fsdplint.engine.interpreter.events import Read, Shard, Sharding, Trace
+from fsdplint.engine.facts.sharding import as_state, unit_of
+from fsdplint.engine.interpreter.events import Read, Sharding, Trace
 from fsdplint.engine.interpreter.shape import exits, exits_cleanly
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
@@ -22,7 +22,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD305",
-    summary="a reduction of a DTensor is read before it is combined over ranks",
+    summary="a value reduced from a DTensor is read from the local shard only",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -32,7 +32,7 @@ RULE = declare(
 
 @dataclass(frozen=True, slots=True)
 class LocalRead:
-    """A number of which ``read`` gets this rank's part; it was reduced at ``reduced``."""
+    """A ``read`` that gets this rank's part of the value that ``reduced`` computes."""
 
     read: Read
     reduced: Site
@@ -40,7 +40,7 @@ class LocalRead:
 
 
 def local_reads(program: Program) -> Iterator[LocalRead]:
-    """Reads of reductions of FSDP2's tensors that no later code may combine over the ranks."""
+    """Yield reads of reductions of FSDP2's tensors that no later code combines over ranks."""
     for trace in program.traces:
         last = max(trace.combined, default=0)
         for read in trace.reads:
@@ -64,9 +64,9 @@ def _local(program: Program, trace: Trace, read: Read) -> LocalRead | None:
 
 
 def _asked_by_all(program: Program, read: Read) -> bool:
-    """Whether the run goes on only if the parts of all ranks allow it, as the whole would.
+    """True if the program fails as soon as one rank's part is bad, as it would for the whole.
 
-    So it is with ``assert x.all()`` and ``if x.any(): raise``, where every rank asks.
+    Examples are ``assert x.all()`` and ``if x.any(): raise``, on every rank.
     """
     kind, statement = read.tensor.partial, program.tree(read.site.path).statement(read.site.node)
     if kind not in ("any", "all") or any(guard.divergent for guard in read.site.guards):
@@ -87,9 +87,10 @@ Functions = frozenset[ir.Function]
 def _fails(
     program: Program, path: str, block: Sequence[ir.Stmt], inside: Functions = frozenset()
 ) -> bool:
-    """Whether a block surely ends the run with an error, or calls what does.
+    """True if a block surely ends the program with an error.
 
-    It is that of a function which those of ``inside`` call.
+    Args:
+        inside: the functions whose calls lead to the block.
     """
     for statement in block:
         if _is_error(program, path, statement, inside):
@@ -119,41 +120,37 @@ def reports(program: Program) -> Iterator[Report]:
         site, shard = fact.read.site, fact.shard
         what = program.text(fact.reduced.path, fact.reduced.node)
         read = program.text(site.path, site.node)
-        of = "" if read == what else f" (`{what}`)"
+        of = "" if read == what else f" of `{what}`"
         yield Report(
             program.span(site),
-            f"`{read}` reads a value reduced from this rank's shards only{of}: every rank gets "
-            f"another number, since {_reduced(program, shard, site)}",
+            f"`{read}` reads the local shard's value{of}, not the global one (the model is "
+            f"{as_state(program, shard, site)}): ranks get different values",
             "differs between ranks",
             (
-                program.evidence(fact.reduced, "reduced over the local shard"),
-                program.evidence(shard.site, "the tensors become DTensor shards"),
+                program.evidence(fact.reduced, "reduced over the local shard only"),
+                program.evidence(shard.site, "DTensor shards from here on"),
                 *program.conditions(site, shard.site),
             ),
             partial(_fix, program, fact),
         )
 
 
-def _reduced(program: Program, shard: Sharding, at: Site) -> str:
-    if isinstance(shard, Shard):
-        sharder = program.text(shard.site.path, shard.call.func)
-        return f"`{sharder}` {program.where(shard.site, at)} shards the tensors"
-    return f"the tensors belong to {as_unit(program, shard, at)}"
-
-
 def _fix(program: Program, fact: LocalRead) -> Fix | Declined:
     site = fact.read.site
     if any(program.is_rank_test(guard) for guard in site.guards):
         return Declined(
-            "only some ranks get here, and `full_tensor` needs all ranks; call it before the test"
+            "only some ranks reach this line, and `full_tensor` waits for all; call it on every "
+            "rank by hand"
         )
     if (fact.reduced.path, fact.reduced.calls) != (site.path, site.calls):
         return Declined(
-            "the value is reduced in one function and read in another; "
-            "call `full_tensor()` before it is read"
+            "the value is reduced in one function and read in another; call `full_tensor` by hand"
         )
     if program.sometimes_without(site, fact.shard.site):
-        return Declined("the model is not always sharded, and a plain tensor has no `full_tensor`")
+        return Declined(
+            "the model is not always sharded, and a plain tensor has no `full_tensor`; call it by "
+            "hand where the model is sharded"
+        )
     return combine(Code.of(program.tree(site.path)), site.node)
 
 
@@ -164,13 +161,13 @@ _PRIMARY = (ir.Name, ir.Attribute, ir.Call, ir.Subscript)
 
 @builder
 def combine(code: Code, read: ir.Node) -> Fix:
-    """Combines the number before it is read.
+    """Reduce the value over all ranks before it is read.
 
     Args:
         read: the call of ``item``, ``float`` or the like, or the expression that is read itself.
     """
     edits = tuple(_edits(code, read))
-    return Fix("call `full_tensor()` to combine the values of all ranks", Safety.UNSAFE, edits)
+    return Fix("reduce over all ranks with `full_tensor()` first", Safety.UNSAFE, edits)
 
 
 def _edits(code: Code, read: ir.Node) -> Iterator[Edit]:
@@ -183,8 +180,7 @@ def _edits(code: Code, read: ir.Node) -> Iterator[Edit]:
         read = read.args[0].value
     elif isinstance(read, ir.Call) and _is_asked(read):
         raise NoFixError(
-            f"`{code.short(read)}` reads several values at once; "
-            "call `full_tensor()` on each by hand"
+            f"`{code.short(read)}` reads several values; call `full_tensor` on each by hand"
         )
     if isinstance(read, _PRIMARY):
         yield code.edit(read.end, read.end, _WHOLE)

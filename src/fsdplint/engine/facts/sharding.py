@@ -148,7 +148,7 @@ def as_unit(program: Program, unit: Sharding, at: Site) -> str:
     where = program.where(unit.site, at)
     if isinstance(unit, Shard):
         return f"which `{program.text(unit.site.path, unit.call.func)}` shards {where}"
-    return f"an {unit.generation.value} unit according to the {_how(unit)} {where}"
+    return f"an {unit.generation.value} module according to the {_how(unit)} {where}"
 
 
 def _how(unit: Declared) -> str:
