@@ -775,8 +775,8 @@ def test_explain_an_error() -> None:
     direct, custom, parameter = ran.out.split("\n\n")
     first, error, *_, last = direct.splitlines()
     assert (
-        first
-        == "FSD302 direct-forward: `.forward` of a sharded module is called directly, which bypasses its hooks"
+        first == "FSD302 direct-forward: `.forward` of a sharded module is "
+        "called directly, which bypasses its hooks"
     )
     assert error.startswith("  error: RuntimeError: … got mixed torch.Tensor and DTensor, need")
     assert last == "  page: fsdplint explain direct-forward"

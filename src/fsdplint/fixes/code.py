@@ -54,8 +54,11 @@ class Code(Tree):
     # Text
 
     def short(self, node: ir.Node) -> str:
-        """Return the first line of ``node``'s text, shortened for a message."""
-        first = NEWLINE.split(self.slice(node))[0].strip()
+        """Return the first line of ``node``'s text without its comment, shortened for a message."""
+        end = node.start + len(NEWLINE.split(self.slice(node))[0])
+        inside = (s for k, s, _ in self._comments_and_strings if k == "comment")
+        end = next((start for start in inside if node.start <= start < end), end)
+        first = self.text[node.start : end].strip()
         return first if len(first) <= 50 else first[:47] + "..."
 
     def edit(self, start: int, end: int, text: str) -> Edit:
