@@ -774,9 +774,9 @@ def test_explain_an_error() -> None:
     assert ran.code == 0
     direct, custom, parameter = ran.out.split("\n\n")
     first, error, *_, last = direct.splitlines()
-    assert (
-        first == "FSD302 direct-forward: `.forward` of a sharded module is "
-        "called directly, which bypasses its hooks"
+    assert first == (
+        "FSD302 direct-forward: `.forward` of a sharded module is called directly, which bypasses "
+        "its hooks"
     )
     assert error.startswith("  error: RuntimeError: … got mixed torch.Tensor and DTensor, need")
     assert last == "  page: fsdplint explain direct-forward"

@@ -1,4 +1,4 @@
-"""Gradient scalers: which look at this rank's gradients only, and what their arguments are called.
+"""Gradient scalers that check only this rank's gradients, and the names of their arguments.
 
 Source: signatures of torch 2.6, 2.13 and 2.15.
 """
@@ -19,8 +19,7 @@ SCALERS: dict[str, tuple[str, ...]] = {
     "torch.amp.grad_scaler.GradScaler": ("device", *_OPTIONS),
     "torch.GradScaler": ("device", *_OPTIONS),
 }
-# By what code gets at the overflows that a scaler has found, such as to reduce them over the ranks
-# (torch 2.13).
+# Attributes that hold the overflows that a scaler has found (torch 2.13). Code may reduce them.
 RECORDS = ("_found_inf_per_device", "_per_optimizer_states", "found_inf_per_device")
 AUTOCASTS = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast")
 
@@ -30,8 +29,8 @@ _CLASS = re.compile(r"\bGradScaler\b(?!\s*\()")
 
 
 def asks_for_class(texts: Iterable[str]) -> bool:
-    """Whether code looks into scalers, or asks what class they are of, subclasses or declares it.
+    """True if code reads a scaler's private state, tests its class, subclasses or annotates it.
 
-    The sharded scaler is no `torch.cuda.amp.GradScaler`, and keeps other state of its own.
+    The sharded scaler is not a `torch.cuda.amp.GradScaler`, and has other private state.
     """
     return any(_INSIDE.search(text) or _CLASS.search(_IMPORTS.sub("", text)) for text in texts)

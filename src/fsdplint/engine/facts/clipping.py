@@ -1,4 +1,4 @@
-"""Gradients of FSDP1 models whose norm is taken of this rank's part."""
+"""Norms of the local gradient shards of FSDP1 models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NORMS = (*CLIPPING, GET_TOTAL_NORM)
 
 @dataclass(frozen=True, slots=True)
 class LocalNorm:
-    """A call that takes the norm of FSDP1 gradients on each rank for itself.
+    """A call that computes the norm of FSDP1 gradients from local shards.
 
     Attributes:
         of_root: the gradients are those of the root FSDP1 unit that ``shard`` makes, and no others.
@@ -42,7 +42,7 @@ class LocalNorm:
 
     @property
     def only_measures(self) -> bool:
-        """Whether the call only measures the norm, because its bound is infinite."""
+        """True if the call only measures the norm, because its bound is infinite."""
         bound = self.call.argument(1, "max_norm")
         number = bound.value if isinstance(bound, Const) else None
         endless = isinstance(number, float) and math.isinf(number)
@@ -50,7 +50,7 @@ class LocalNorm:
 
 
 def local_norms(program: Program) -> Iterator[LocalNorm]:
-    """Calls of torch's clipping functions on what an FSDP1 model holds of its gradients."""
+    """Yield calls of torch's clipping functions on the gradient shards of an FSDP1 model."""
     for trace in program.traces:
         for call in () if runs_alone(trace) else trace.calls(*_NORMS):
             fact = _local(program, trace, call)
@@ -61,7 +61,7 @@ def local_norms(program: Program) -> Iterator[LocalNorm]:
 
 
 def _asks_for_whole(program: Program, guard: Guard) -> bool:
-    """Whether a branch is for units that NO_SHARD leaves whole, as FSDP1's own method asks."""
+    """True if a branch tests for units under NO_SHARD, as FSDP1's own method does."""
     test = guard.test
     function = program.tree(guard.path).function(test)
     values = [test]
@@ -92,7 +92,7 @@ def _local(program: Program, trace: Trace, call: Call) -> LocalNorm | None:
 
 
 def _taken(given: Value) -> Iterator[Parameters | Tensor]:
-    """The parameters in a value, those in an optimizer's groups included."""
+    """Return the parameters in a value, including those in an optimizer's groups."""
     for item in contained(given):
         if isinstance(item, (Parameters, Tensor)):
             yield item
@@ -101,7 +101,7 @@ def _taken(given: Value) -> Iterator[Parameters | Tensor]:
 
 
 def keeps_whole(strategy: Value | None) -> bool:
-    """Whether every rank has the whole gradient, which NO_SHARD reduces like DDP."""
+    """True if every rank holds the unsharded gradient, which NO_SHARD reduces like DDP."""
     options = may_be(strategy)
     whole = [o for o in options if isinstance(o, Symbol) and o.name.endswith(".NO_SHARD")]
     return 0 < len(whole) == len(options)

@@ -1,4 +1,4 @@
-"""When gradients are reduced: what steers it, and what cannot."""
+"""Calls that control when gradients are reduced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import BACKWARDS
 
 SWITCHES = ("set_requires_gradient_sync", "set_requires_all_reduce")
-# What a step may be prepared with: none of it computes gradients.
+# Calls that may come before a step without computing gradients.
 _BEFORE_A_STEP = frozenset(
     {
         "clip_grad_norm_",
@@ -35,14 +35,14 @@ _BEFORE_A_STEP = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MissingNoSync:
-    """``no_sync()`` of an FSDP2 unit, which has no such method."""
+    """A call of ``no_sync()`` on an FSDP2 unit, which has no such method."""
 
     call: NoSync
     shard: Sharding
 
 
 def missing_no_syncs(program: Program) -> Iterator[MissingNoSync]:
-    """Calls of FSDP1's ``no_sync`` on an FSDP2 unit."""
+    """Yield calls of FSDP1's ``no_sync`` on an FSDP2 unit."""
     for trace in program.traces:
         for event in trace.of(NoSync):
             shard = unit_of(trace, event.module)
@@ -57,8 +57,8 @@ class UnreducedStep:
     Attributes:
         off: the call that turned their reduction off.
         backward: a backward pass that ran without it.
-        late: where it is turned on again, which is behind the last backward, if it is.
-        sticky: a condition has to hold once for it to be off from then on.
+        late: the call that turns it on again after the last backward, if any.
+        sticky: true if it stays off once a condition was true.
     """
 
     off: Call
@@ -70,7 +70,7 @@ class UnreducedStep:
 
 
 def unreduced_steps(program: Program) -> Iterator[UnreducedStep]:
-    """Steps before which every backward ran while the model's gradients were not reduced."""
+    """Yield steps before which no backward reduced the model's gradients."""
     for trace in program.traces:
         for name in SWITCHES:
             switches = trace.calls(name)
@@ -104,7 +104,7 @@ class _Switching:
                 return
 
     def shard_of(self, module: Object, off: Call) -> Sharding | None:
-        """What makes ``module`` a unit, or says so, which ``off`` means something to."""
+        """Return what makes ``module`` a unit, if ``off`` affects such a unit."""
         shard = unit_of(self.trace, module)
         if shard is None or shard.module is not module or shard.time > off.time:
             return None
@@ -134,7 +134,7 @@ class _Switching:
         return UnreducedStep(off, shard, own[0], step, late, False)
 
     def backwards(self, step: Call, optimizer: Object) -> list[Call]:
-        """The backward passes whose gradients a step may use; in a loop, later ones too."""
+        """Return the backward passes whose gradients a step may use; in a loop, later ones, too."""
         steps = [s for s in self.trace.calls("step") if _stepped(s) is optimizer]
         before = max((s.time for s in steps if s.time < step.time), default=0)
         return [
@@ -145,12 +145,12 @@ class _Switching:
         ]
 
     def last(self, event: Call, others: list[Call]) -> Call | None:
-        """The last call that surely came before ``event``."""
+        """Return the last call that surely ran before ``event``."""
         before = [each for each in others if each.time < event.time]
         return next((each for each in before[::-1] if self.is_certain(each, event)), None)
 
     def is_off(self, backward: Call, others: list[Call]) -> bool:
-        """Whether reduction is known to be off in ``backward``, whichever iteration it is in."""
+        """True if reduction is surely off in ``backward``, in every iteration."""
         set_by = self.last(backward, others)
         if set_by is None or not _turns_off(set_by):
             return False
@@ -165,12 +165,12 @@ class _Switching:
         return all(map(_turns_off, between + again))
 
     def is_certain(self, switch: Call, event: Call) -> bool:
-        """Whether ``switch`` was reached wherever ``event`` is."""
+        """True if every path to ``event`` passed ``switch``."""
         held = {(g.key, g.taken) for g in event.site.guards} | set(self.trace.decisions)
         return all((g.key, g.taken) in held for g in switch.site.guards)
 
     def is_sticky(self, off: Call, backward: Call, others: list[Call]) -> bool:
-        """Whether a step count decides over ``off``, and nothing ever undoes it."""
+        """True if ``off`` depends on a step count, and nothing ever undoes it."""
         return (
             any(guard.progress for guard in off.site.guards)
             and share_loop(self.program, off.site, backward.site)
@@ -179,7 +179,7 @@ class _Switching:
         )
 
     def given_away(self, module: Object, off: Call, step: Call | None) -> bool:
-        """Whether unknown code had the module in between, or at any time after."""
+        """True if unknown code had the module in between, or at any time after."""
         family = {module, *module.ancestors()}
         return any(
             escape.time > off.time
@@ -189,13 +189,13 @@ class _Switching:
         )
 
     def leads_straight(self, late: Call, step: Call) -> bool:
-        """Whether nothing between turning reduction on and the step can be a backward pass."""
+        """True if nothing between turning reduction on and the step can be a backward."""
         called = [*self.trace.called, *((e.time, e.name) for e in self.trace.of(Call))]
         names = [name for time, name in called if late.time < time < step.time]
         return all(name.rpartition(".")[2] in _BEFORE_A_STEP for name in names)
 
     def is_indirect(self, off: Call, step: Call) -> bool:
-        """Whether the files refer to the method where no path of ours calls it, as callbacks do."""
+        """True if the files refer to the method outside of the analyzed calls, as callbacks do."""
         reached = {id(each.site.node) for each in self.switches}
         return any(
             _refers(node, off.name) and not self.is_reached(path, node, reached)
@@ -217,7 +217,7 @@ class _Switching:
 
 
 def _stepped(step: Call) -> Object | None:
-    """The optimizer that is stepped, directly or by a scaler, without a closure."""
+    """Return the optimizer that steps, directly or by a scaler, without a closure."""
     given = step.argument(0, "optimizer")
     receiver = followed(step.receiver)
     if isinstance(receiver, Object) and receiver.captures:
@@ -226,7 +226,7 @@ def _stepped(step: Call) -> Object | None:
 
 
 def _turns_off(switch: Call) -> bool:
-    """Whether the text itself says False; what comes from settings may change."""
+    """True if the argument is a literal False; values from settings may change."""
     given = switch.argument(0, switch.name.removeprefix("set_"))
     recurse: Value | None = switch.arguments.keywords.get("recurse")
     call = switch.site.node
@@ -242,7 +242,7 @@ def _turns_off(switch: Call) -> bool:
 
 
 def _concerns(switch: Call, module: Object) -> bool:
-    """Whether a call sets the flag of ``module``, or may: of parts of it, or of who knows what."""
+    """True if a call may set the flag of ``module``, its parts, or an unknown module."""
     receiver = followed(switch.receiver)
     if not isinstance(receiver, Object) or not receiver.sharded:
         return True
