@@ -81,7 +81,7 @@ def pages(root: Path) -> dict[Path, str]:
     settings = (docs / "settings.md").read_text("utf-8")
     table = re.compile(rf"{re.escape(WRITTEN)}\n\n(?:\|.*\n)*")
     return {
-        docs / "cli.md": CLI + "".join(_commands(cli, "fsdplint")),
+        docs / "cli.md": CLI + "".join(_commands(cli, None)),
         docs / "settings.md": table.sub(lambda _: KEYS_TABLE + "".join(_keys()), settings),
     }
 
@@ -91,9 +91,12 @@ def errors() -> str:
     return ERRORS + "".join(_messages()) + CAUSES + "".join(_causes())
 
 
-def _commands(command: click.Command, name: str) -> Iterator[str]:
-    """Yield a section for the command called ``name``, and for those below it."""
-    context = click.Context(command, info_name=name)
+def _commands(command: click.Command, above: click.Context | None) -> Iterator[str]:
+    """Yield a section for ``command``, and for those below it."""
+    # A command keeps its help option: the context has the options' names from those above.
+    settings = command.context_settings
+    context = click.Context(command, above, command.name if above else "fsdplint", **settings)
+    name = context.command_path
     usage = command.get_usage(context).removeprefix("Usage: ")
     text = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
     yield f"\n## `{name}`\n\n```text\n{' '.join(usage.split())}\n```\n\n{text}\n"
@@ -110,7 +113,7 @@ def _commands(command: click.Command, name: str) -> Iterator[str]:
         for below in command.list_commands(context):
             found = command.get_command(context, below)
             if found is not None:
-                yield from _commands(found, f"{name} {below}")
+                yield from _commands(found, context)
 
 
 def _keys() -> Iterator[str]:
