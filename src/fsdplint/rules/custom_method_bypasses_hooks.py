@@ -209,7 +209,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(source),
             f"`{text}` bypasses the hooks that all-gather the parameters of `{module}` (sharded "
-            f"{where}): it computes on local shards",
+            f"{where}): it crashes on the local shards",
             "runs on local shards",
             _evidence(program, fact),
             partial(_fix, program, fact),

@@ -86,7 +86,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             Span(site.path, node.start, node.end),
             f"the rendezvous file `{fact.name}` is reused: a killed run leaves it behind, and the "
-            "next run connects to dead processes",
+            "next run fails to connect to dead processes",
             "the same file in every run",
             program.conditions(site),
             partial(_fix, program, fact),
