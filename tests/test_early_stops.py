@@ -23,7 +23,7 @@ from torch.distributed.fsdp import fully_shard
 """
 STALE = (
     "FSD301 [*] optimizer-before-sharding: `AdamW` holds the parameters that `fully_shard` "
-    "replaces on line {}, so its steps do not change the model"
+    "replaces on line {}, so the new ones never train"
 )
 TRAIN = """\
     for batch in range(10):

@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.layers import library_class, surely_in, with_parameters
-from fsdplint.engine.facts.sharding import is_gathered
+from fsdplint.engine.facts.sharding import is_gathered, receiver
 from fsdplint.engine.frontend.tree import COMPOUND
 from fsdplint.engine.interpreter.events import Call, MethodCall, Shard, Trace
 from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
@@ -204,11 +204,11 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in bypassing_methods(program):
         source = fact.method.source
         text = program.text(source.path, source.node)
-        module = text.removesuffix(f".{fact.method.name}")
+        module = receiver(program, source)
         where = program.where(fact.shard.site, source)
         yield Report(
             program.span(source),
-            f"`{text}` bypasses the hooks that all-gather the parameters of `{module}` (sharded "
+            f"`{text}` bypasses the hooks that all-gather the parameters of {module} (sharded "
             f"{where}): it crashes on the local shards",
             "runs on local shards",
             _evidence(program, fact),

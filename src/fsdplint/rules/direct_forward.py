@@ -8,7 +8,14 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.layers import is_a, with_parameters, wrapped_classes
-from fsdplint.engine.facts.sharding import as_state, is_gathered, is_summoned, unit_of, wrapping_of
+from fsdplint.engine.facts.sharding import (
+    as_state,
+    is_gathered,
+    is_summoned,
+    receiver,
+    unit_of,
+    wrapping_of,
+)
 from fsdplint.engine.interpreter.elements import composed
 from fsdplint.engine.interpreter.events import Call, DirectForward, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
@@ -125,11 +132,11 @@ def reports(program: Program) -> Iterator[Report]:
     for fact in skipped_hooks(program):
         source = fact.forward.source
         text = program.text(source.path, source.node)
-        module = text.removesuffix(".forward")
+        module = receiver(program, source)
         state = as_state(program, fact.shard, source)
         yield Report(
             program.span(source),
-            f"`{text}` bypasses the hooks that all-gather the parameters of `{module}` ({state}): "
+            f"`{text}` bypasses the hooks that all-gather the parameters of {module} ({state}): "
             "the forward crashes, or leaves every unit gathered",
             "bypasses the FSDP hooks",
             _evidence(program, fact),
@@ -148,7 +155,7 @@ def reports(program: Program) -> Iterator[Report]:
                 program.evidence(inner.shard.site, "sharded here"),
                 *program.conditions(site, inner.shard.site),
             ),
-            lambda: Declined("the wrapper has no known name here; call it by hand"),
+            lambda: Declined("the wrapper's name is not analyzed; call the wrapper by hand"),
         )
 
 
@@ -164,7 +171,7 @@ def _evidence(program: Program, fact: SkippedHooks) -> tuple[Evidence, ...]:
 
 def _fix(program: Program, source: Site) -> Fix | Declined:
     if not isinstance(source.node, ir.Attribute):
-        return Declined("`forward` is looked up by its name; call the module by hand")
+        return Declined("`forward` is looked up by name; call the module by hand")
     code = Code.of(program.tree(source.path))
     safety = Safety.SAFE if _is_always_module(program, source) else Safety.UNSAFE
     return call_module(code, source.node, safety)

@@ -121,8 +121,8 @@ def reports(program: Program) -> Iterator[Report]:
             program.span(made),
             f"`{program.text(made.path, made.node)}` checks only this rank's gradient shards for "
             f"overflows (`{program.text(shard.path, fact.shard.call.func)}` wraps the model "
-            f"{program.where(shard, made)}): some ranks may skip a step that others take, and "
-            "the weights become inconsistent",
+            f"{program.where(shard, made)}): a rank may skip a step alone, leaving the "
+            "weights inconsistent",
             "each rank decides alone to skip",
             (
                 program.evidence(shard, "wrapped by FSDP1 here"),

@@ -31,18 +31,19 @@ def reports(program: Program) -> Iterator[Report]:
         assert isinstance(call, ir.Call)
         step = fact.step.site
         switch = program.text(site.path, call)
+        what, done = _reduction(fact)
         evidence = [
             program.evidence(fact.shard.site, "sharded here"),
-            program.evidence(fact.backward.site, "leaves the gradients unreduced"),
+            program.evidence(fact.backward.site, f"gradients are not {done} here"),
         ]
         if fact.late is not None:
             evidence.append(program.evidence(fact.late.site, "too late: no backward follows"))
         evidence.append(program.evidence(step, "this step finds no gradient"))
         yield Report(
             program.span(site),
-            f"`{switch}` {_until(fact)}: no gradient is reduced, and the step "
+            f"`{switch}` {_until(fact)}: no gradient is {done}, and the step "
             f"{program.where(step, site)} changes nothing",
-            "turns gradient reduction off here",
+            f"turns {what} off here",
             (*evidence, *program.conditions(site)),
             partial(
                 reduce_last_micro_batch,
@@ -51,6 +52,13 @@ def reports(program: Program) -> Iterator[Report]:
                 step.node if step.path == site.path else None,
             ),
         )
+
+
+def _reduction(fact: UnreducedStep) -> tuple[str, str]:
+    """Return what is off, and what it would do to the gradients."""
+    if fact.off.name == "set_requires_all_reduce":
+        return "the all-reduce", "all-reduced"
+    return "gradient reduction", "reduced"
 
 
 def _until(fact: UnreducedStep) -> str:

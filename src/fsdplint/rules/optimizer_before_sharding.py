@@ -142,7 +142,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(site),
             f"`{fact.build.label}` holds the parameters that `{call}` replaces "
-            f"{program.where(shard, site)}, so its steps do not change the model",
+            f"{program.where(shard, site)}, so the new ones never train",
             "holds parameters that sharding replaces",
             _evidence(program, fact),
             partial(_fix, program, fact),

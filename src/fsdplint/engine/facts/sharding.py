@@ -160,6 +160,13 @@ def _how(unit: Declared) -> str:
     return "call" if is_call else "test"
 
 
+def receiver(program: Program, method: Site) -> str:
+    """Return the module of a bound method, for a message: ``model`` of ``model.forward``."""
+    if isinstance(method.node, ir.Attribute):
+        return f"`{program.text(method.path, method.node.value)}`"
+    return "its module"
+
+
 def as_state(program: Program, unit: Sharding, at: Site, verb: str = "sharded") -> str:
     """Return what the model of ``unit`` is, e.g. "sharded on line 9"."""
     if isinstance(unit, Shard):
