@@ -74,6 +74,9 @@ STATE_DICT_TYPES = "torch.distributed.fsdp.StateDictType."
 HYBRID_STRATEGIES = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
 # The one of them that reshards as a strategy for one dimension does.
 HYBRID_OF = {"FULL_SHARD": "HYBRID_SHARD", "SHARD_GRAD_OP": "_HYBRID_SHARD_ZERO2"}
+# Strategies that free the gathered parameters after the forward. Source: all-gathers counted in a
+# run on two ranks, torch 2.13 (the page of reentrant-checkpoint).
+RESHARDING_STRATEGIES = frozenset({"FULL_SHARD", "HYBRID_SHARD"})
 
 # Static methods, with the position and keyword of the model and their effect on an FSDP2 model.
 FSDP1_STATICS: dict[str, tuple[int, str, str]] = {

@@ -13,11 +13,21 @@ from fsdplint.engine.facts.loops import source_of
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object, Value, reachable
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    Const,
+    FunctionValue,
+    Object,
+    Symbol,
+    Value,
+    may_be,
+    reachable,
+)
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, builder
 from fsdplint.knowledge.calls import ACTIVATION_CHECKPOINT, Generation
+from fsdplint.knowledge.fsdp import RESHARDING_STRATEGIES, SHARDING_STRATEGIES
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -46,8 +56,27 @@ def reentrant_units(program: Program) -> Iterator[ReentrantUnit]:
         if not trace.calls("backward"):
             continue
         for shard in trace.of(Shard):
-            if shard.generation is Generation.FSDP1 and shard.wraps_children:
+            if shard.wraps_children and _reshards(shard):
                 yield from _in_forwards(program, trace, shard)
+
+
+def _reshards(shard: Shard) -> bool:
+    """True if FSDP1 surely frees the parameters after the forward.
+
+    Under any other strategy a unit is gathered once per step, with any checkpoint.
+    """
+    if shard.generation is not Generation.FSDP1:
+        return False
+    if shard.strategy is None:
+        return not shard.open
+    return all(map(_is_resharding, may_be(shard.strategy)))
+
+
+def _is_resharding(strategy: Value) -> bool:
+    if isinstance(strategy, Const) and strategy.value is None:  # the default, FULL_SHARD
+        return True
+    name = strategy.name if isinstance(strategy, Symbol) else ""
+    return name.removeprefix(SHARDING_STRATEGIES) in RESHARDING_STRATEGIES
 
 
 def _in_forwards(program: Program, trace: Trace, shard: Shard) -> Iterator[ReentrantUnit]:
