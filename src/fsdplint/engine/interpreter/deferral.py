@@ -127,7 +127,7 @@ def _keeps(project: Project, unit: Unit, decorator: ir.Expr) -> bool:
     if not isinstance(first, ir.Name) or project.keeps(unit, first.id):
         return True
     given = [each.value for each in decorator.args] if isinstance(decorator, ir.Call) else []
-    if project.defines_one(unit, [first.id]):  # a library's object, which calls none of them now
+    if project.is_of_library(unit, first.id):  # which calls none of them now
         nodes = (node for each in given for node in ir.walk(each))
         given = [node.func for node in nodes if isinstance(node, ir.Call)]
     return _runs_own_code(project, unit, *given)

@@ -18,6 +18,7 @@ from typing import Any
 from fsdplint.engine import budget, ir
 from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
+from fsdplint.engine.project.decorators import keeps_nothing
 from fsdplint.engine.project.imports import Binding, Imports, Shared, imports
 from fsdplint.engine.project.search_path import added_folders
 from fsdplint.engine.project.unit import Definition, TopLevel, Unit
@@ -85,6 +86,7 @@ class Project:
         self.numbers = count()
         self.top_levels: dict[Unit, TopLevel] = {}
         self.registering: dict[Unit, bool] = {}
+        self.keepers: dict[tuple[Definition, bool], bool] = {}  # decorators, and whether called
         self.assigned: dict[ir.Node, list[ir.Expr]] = {}  # in each loop
         self.tells_ranks_apart: dict[object, bool] = {}  # each wrapper of a decorator
         self.plain_bodies: dict[ir.Node, dict[str, Any]] = {}  # what classes bind, by name
@@ -288,13 +290,34 @@ class Project:
     def keeps(self, unit: Unit, name: str) -> bool:
         """True if a decorator that begins with ``name`` may keep what it decorates.
 
-        It is the project's, and no object that a library made, such as a web application's router:
-        what that decorates, only the library calls. Commands are an exception: the program's are
-        followed.
+        It is the project's, may do so by its code, and is no object that a library made, such as a
+        web application's router: what that decorates, only the library calls. Commands are an
+        exception: the program's are followed.
         """
         found = self.loaded_definition(unit, name)
-        of_library = found is not None and self._is_of_library(found)
-        return not of_library and self.defines_one(unit, [name])
+        if found is None:
+            return self.defines_one(unit, [name])
+        return not self._is_of_library(found) and not self._keeps_nothing(unit, name, found)
+
+    def _keeps_nothing(self, unit: Unit, name: str, found: Definition) -> bool:
+        """True if a decorator is a function that keeps nothing, and none of its attributes is."""
+        if found.kind != "def" or found.decorators or unit.reads_from(name):
+            return False
+        return not any(self._may_keep(found, called) for called in unit.decorates(name))
+
+    def _may_keep(self, decorator: Definition, called: bool) -> bool:
+        if (decorator, called) not in self.keepers:
+            loaded = self.unit(Path(decorator.unit.path))
+            node = loaded.node(decorator) if loaded is not None else None
+            function = node.function if isinstance(node, ir.FunctionDef) else None
+            keeps = function is None or not keeps_nothing(function, called=called)
+            self.keepers[decorator, called] = keeps
+        return self.keepers[decorator, called]
+
+    def is_of_library(self, unit: Unit, name: str) -> bool:
+        """True if a name refers to an object that a library made, a router, say."""
+        found = self.loaded_definition(unit, name)
+        return found is not None and self._is_of_library(found)
 
     def _is_of_library(self, definition: Definition) -> bool:
         unit, names = definition.unit, definition.names - BUILTINS

@@ -160,6 +160,11 @@ class Unit:
             self.read[name] = f"{name}." in self.text
         return self.read[name]
 
+    def decorates(self, name: str) -> frozenset[bool]:
+        """Return how ``name`` decorates in the file: whether it is called, once for each way."""
+        found = re.findall(rf"^[ \t]*@\s*{re.escape(name)}\b[ \t]*(\(?)", self.text, re.MULTILINE)
+        return frozenset(bool(bracket) for bracket in found)
+
     def is_own_constant(self, name: str) -> bool:
         """True if a name is a variable of the file that is made of nothing imported."""
         found = self.definitions.get(name)

@@ -1,0 +1,169 @@
+"""Which decorators may keep what they decorate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.engine import ir
+from fsdplint.engine.frontend.lower import lower
+from fsdplint.engine.project.decorators import keeps_nothing
+from fsdplint.engine.project.project import Project
+
+NOTHING = {
+    "sets an attribute": """
+def requires(*, backends=()):
+    known = [each for each in backends if each in TABLE]
+    def decorate(function):
+        function.backends = known
+        return function
+    return decorate
+""",
+    "wraps": """
+def logged(function):
+    @functools.wraps(function)
+    def wrapper(self, *args, **kwargs):
+        log(function.__name__)
+        return function(self, *args, **kwargs)
+    return wrapper
+""",
+    "wraps, with arguments": """
+def logged(level):
+    def decorate(function):
+        @wraps(function)
+        def wrapper(*args):
+            with at(level):
+                return function(*args)
+        return wrapper
+    return decorate
+""",
+    "adds to a text": """
+def documented(*texts):
+    def decorate(function):
+        function.__doc__ = "".join(texts) + function.__doc__
+        return function
+    return decorate
+""",
+    "checks": """
+def checked(cls):
+    if not isinstance(cls, type) or cls is None:
+        raise TypeError(f"{cls.__name__} is no class")
+    return cls
+""",
+}
+SOMETHING = {
+    "a table": """
+def register(function):
+    TABLE[function.__name__] = function
+    return function
+""",
+    "a table, with a name": """
+def register(name):
+    def decorate(function):
+        TABLE[name] = function
+        return function
+    return decorate
+""",
+    "the wrapper": """
+def register(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args)
+    TABLE.append(wrapper)
+    return wrapper
+""",
+    "a call": """
+def register(function):
+    return add(function)
+""",
+    "a method of its own": """
+def register(cls):
+    cls.register()
+    return cls
+""",
+    "an alias": """
+def register(function):
+    kept = function
+    TABLE.append(kept)
+    return function
+""",
+    "a method of something else": """
+def register(name):
+    if name is None:
+        return TABLE.add
+    def decorate(function):
+        return function
+    return decorate
+""",
+    "a lambda": """
+def register(function):
+    TABLE.append(lambda: function())
+    return function
+""",
+    "another decorator": """
+def register(function):
+    @add
+    def wrapper(*args):
+        return function(*args)
+    return wrapper
+""",
+    "a global": """
+def register(function):
+    global last
+    def last():
+        function()
+    return function
+""",
+    "an attribute of something else": """
+def register(function):
+    setattr(TABLE, "last", function)
+    return function
+""",
+    "a variable argument": """
+def register(*functions):
+    TABLE.extend(functions)
+    return functions[0]
+""",
+}
+
+
+def decorator(code: str) -> ir.Function:
+    (node,) = lower(code, "decorators.py").body
+    assert isinstance(node, ir.FunctionDef)
+    return node.function
+
+
+def keeps(code: str) -> bool:
+    function = decorator(code)
+    return not keeps_nothing(function, called="def decorate" in code)
+
+
+@pytest.mark.parametrize("code", NOTHING.values(), ids=NOTHING.keys())
+def test_a_decorator_that_keeps_nothing(code: str) -> None:
+    assert not keeps(code)
+
+
+@pytest.mark.parametrize("code", SOMETHING.values(), ids=SOMETHING.keys())
+def test_a_decorator_that_may_keep_something(code: str) -> None:
+    assert keeps(code)
+
+
+@pytest.mark.parametrize(
+    ("decorator", "kept"),
+    [
+        ("@logged(1)", False),
+        ("@logged", True),
+        ("@logged.later(backends=1)", True),
+        ("@logged(1)\ndef other(): ...\n@logged", True),
+    ],
+)
+def test_how_it_decorates(decorator: str, kept: bool, tmp_path: Path) -> None:
+    text = (
+        "TABLE = {}\n" + NOTHING["wraps, with arguments"] + f"{decorator}\ndef shard(model): ...\n"
+    )
+    (tmp_path / "decorators.py").write_text(text)
+    project = Project(tmp_path, lambda path: path.read_text())
+    unit = project.sketch(tmp_path / "decorators.py")
+    assert unit is not None
+    assert project.keeps(unit, "logged") is kept
