@@ -89,6 +89,8 @@ def test_json_says_everything(folder: Path) -> None:
     ranks = found.pop("ranks")
     assert found == {
         "version": 1,
+        "summary": "Violated: optimizer (train.py:5), forward (train.py:10); 1 confirmed, 1 not "
+        "exercised (exit 1)",
         "script": "train.py",
         "arguments": ["--lr", "0.1"],
         "torch": "2.13.0+cpu",
