@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from fsdplint.pages import page
 ROOT = Path(__file__).parents[1]
 BROKEN = ROOT / "examples" / "broken"
 DIRECT = (BROKEN / "direct_forward.py").read_text("utf-8")
+
+PAGE = (ROOT / "docs" / "agents.md").read_text("utf-8")
 
 Call = tuple[str, dict[str, object]]
 
@@ -74,6 +77,7 @@ def test_tools_say_what_they_do(root: Path) -> None:
     listed, version, instructions = anyio.run(session)
     assert version == __version__
     assert instructions is not None and instructions.startswith("fsdplint finds mistakes")
+    assert re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE) == [t.name for t in listed.tools]
     hints = {tool.name: tool.annotations for tool in listed.tools}
     assert {name: (h.read_only_hint, h.open_world_hint) for name, h in hints.items() if h} == {
         "check": (True, False),
@@ -89,6 +93,19 @@ def test_tools_say_what_they_do(root: Path) -> None:
     # Each argument has its line.
     named = {line.split(":")[0] for line in rest.splitlines() if line.startswith("    ")}
     assert set(verify.input_schema["properties"]) == {name.strip() for name in named}
+
+
+def test_the_page_shows_the_settings_and_a_finding(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding, settings = map(json.loads, re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
+    (name, server), *others = settings["mcpServers"].items()
+    assert (name, others) == ("fsdplint", [])
+    assert server == {"command": "fsdplint", "args": ["mcp"]}
+    (root / "direct_forward.py").write_text(DIRECT)
+    monkeypatch.chdir(root)
+    ran = run("check", "direct_forward.py", "--output-format=compact")
+    assert finding in json.loads(ran.out)["findings"]
 
 
 def test_check_explain_and_inspect_say_what_the_commands_do(root: Path) -> None:
@@ -131,6 +148,7 @@ def test_fix_writes_only_safe_fixes_unless_it_is_told_to(root: Path) -> None:
     (root / "idle.py").write_text(IDLE)
     results = called(root, ("fix", {}), ("check", {}), ("fix", {"unsafe": True}), ("check", {}))
     safe, between, unsafe, after = map(document, results)
+    expect(safe, "fix")
     assert safe["fixed"] == ["unused-suppression"]
     assert safe["diff"] == f"--- idle.py\n+++ idle.py\n@@ -1 +1 @@\n-{IDLE}+{FIXED}"
     assert safe["left"] == between
