@@ -234,10 +234,24 @@ def test_settings_and_baseline_of_the_project_hold(root: Path) -> None:
     assert "2 more in the baseline" in document(known)["summary"]
 
 
-def test_verify_runs_the_script(root: Path) -> None:
-    shutil.copy(BROKEN / "direct_forward.py", root / "train.py")
-    (result,) = called(root, ("verify", {"script": "train.py", "steps": 1}))
-    found = document(result)
+def test_verify_runs_the_script_while_others_check(root: Path) -> None:
+    (root / "train.py").write_text(DIRECT)
+    ended: dict[str, CallToolResult] = {}
+
+    async def session() -> None:
+        async with Client(served(root)) as client, anyio.create_task_group() as group:
+
+            async def call(name: str, arguments: dict[str, object]) -> None:
+                ended[name] = await client.call_tool(name, arguments)
+
+            group.start_soon(call, "verify", {"script": "train.py", "steps": 1})
+            await anyio.sleep(0.2)
+            group.start_soon(call, "check", {})
+
+    anyio.run(session)
+    assert list(ended) == ["check", "verify"]
+    assert document(ended["check"])["summary"].startswith("Found 2 findings in 1 file")
+    found = document(ended["verify"])
     expect(found, "verify-compact")
     assert found["exit_code"] == 1
     (violation,) = found["violations"]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from functools import wraps
 from inspect import getdoc
-from threading import Lock
 from typing import Any
 
 from mcp.server import MCPServer
@@ -32,8 +31,6 @@ _TOOLS = (
     (tools.verify, _EXECUTES),
     (tools.fix, _WRITES),
 )
-# The SDK runs each call in a thread, and a check is not made to run beside another one.
-_one_at_a_time = Lock()
 
 
 def serve() -> None:
@@ -47,13 +44,12 @@ def serve() -> None:
 
 
 def _guarded(tool: Callable[..., tools.Object]) -> Callable[..., CallToolResult]:
-    """Return ``tool`` as one that runs alone and fails with one sentence."""
+    """Return ``tool`` as one that fails with one sentence."""
 
     @wraps(tool)
     def run(**arguments: Any) -> CallToolResult:
         try:
-            with _one_at_a_time:
-                found = tool(**arguments)
+            found = tool(**arguments)
         except Exception as error:  # whatever it is, the agent reads one line
             return CallToolResult(content=[_text(explained(error))], is_error=True)
         # Without this text the SDK would add one of its own, which indentation makes longer.

@@ -7,10 +7,12 @@ is the server's root.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from threading import Lock
+from typing import Any, Literal, ParamSpec
 
 import click
 
@@ -30,13 +32,27 @@ from fsdplint.report.style import plain
 from fsdplint.settings.config import groups_for, select_rules
 from fsdplint.suppression.baseline import load
 from fsdplint.verify.command import below, ensure_torch
-from fsdplint.verify.report.compact import as_compact
 from fsdplint.verify.request import Request
-from fsdplint.verify.workspace import VerifyError
 
 Object = dict[str, Any]
+P = ParamSpec("P")
+
+# Each call has a thread, and an analysis is not made to run beside another one.
+_analysis = Lock()
 
 
+def _alone(tool: Callable[P, Object]) -> Callable[P, Object]:
+    """Return ``tool`` as one that waits for other analyses."""
+
+    @wraps(tool)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Object:
+        with _analysis:
+            return tool(*args, **kwargs)
+
+    return run
+
+
+@_alone
 def check(paths: list[str] | None = None, select: list[str] | None = None) -> Object:
     """Find mistakes in PyTorch FSDP training code without running it.
 
@@ -51,6 +67,7 @@ def check(paths: list[str] | None = None, select: list[str] | None = None) -> Ob
     return _compact(_plan(paths, select).recheck({}))
 
 
+@_alone
 def explain(
     rule: str | None = None, error: str | None = None, paths: list[str] | None = None
 ) -> Object:
@@ -68,6 +85,7 @@ def explain(
     return _loaded(diagnosis_as_json(*diagnosis(error, tuple(_inside(paths or [])))))
 
 
+@_alone
 def inspect(script: str) -> Object:
     """Show which models, sharding, and optimizers fsdplint sees in a script, without running it.
 
@@ -104,6 +122,8 @@ def verify(
     """
     from fsdplint.verify import run
     from fsdplint.verify.remedies import with_remedies
+    from fsdplint.verify.report.compact import as_compact
+    from fsdplint.verify.workspace import VerifyError
 
     ensure_torch()
     if nproc < 1 or timeout <= 0 or (steps is not None and steps < 1):
@@ -121,11 +141,14 @@ def verify(
         shrink=shrink,
     )
     try:
-        return _loaded(as_compact(with_remedies(run.verify(request, here), here)))
+        verification = run.verify(request, here)
     except VerifyError as error:
         raise click.ClickException(str(error)) from error
+    with _analysis:
+        return _loaded(as_compact(with_remedies(verification, here)))
 
 
+@_alone
 def fix(
     paths: list[str] | None = None, select: list[str] | None = None, unsafe: bool = False
 ) -> Object:
