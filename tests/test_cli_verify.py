@@ -258,7 +258,7 @@ def test_nothing_that_a_script_names_or_says_reaches_the_terminal_as_control(
 ) -> None:
     (here / "a\x1b[2J.py").write_text("")
     given(replace(made(failure="rank 0 \x1b[2J died"), script="a\x1b[2J.py"))
-    for format_ in ("text", "json", "html"):
+    for format_ in ("text", "compact", "json", "html"):
         ran = run("verify", "a\x1b[2J.py", f"--output-format={format_}")
         assert "\x1b" not in ran.out + ran.err
     ran = run("verify", "a\x1b[2J.py", "--output-file=report")

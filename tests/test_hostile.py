@@ -99,7 +99,7 @@ def test_no_code_that_is_shown_is_a_command(here: Path) -> None:
     ran = run("check")
     assert (ran.code, obeyed(ran)) == (1, [])
     assert r'.forward("\x23#[stop-commands]x")  # \x23#[group]y' in ran.out
-    for name in ("json", "json-lines", "gitlab", "rdjson", "sarif"):
+    for name in ("compact", "json", "json-lines", "gitlab", "rdjson", "sarif"):
         assert obeyed(run("check", f"--output-format={name}")) == []
 
 

@@ -238,6 +238,8 @@ def test_json() -> None:
     whole = replace(outcome(found, failures=unread), partly=partly, accounts=accounts)
     assert json.loads(render(whole, "json")) == {
         "version": 1,
+        "summary": "Found 1 finding in 1 file (1 fixable with --fix --unsafe-fixes); 1 file could "
+        "not be checked; analysis of 1 program stopped early.",
         "known": 0,
         "checked": 1,
         "findings": [
@@ -281,6 +283,40 @@ def test_json() -> None:
             {"path": "x.py", "state": "failed", "reason": "gone"},
         ],
     }
+
+
+def test_compact() -> None:
+    notebook = from_bytes(
+        b'{"cells": [{"cell_type": "code", "source": "f(\\n1)"}], "nbformat": 4}', "/work/a.ipynb"
+    )
+    here = Evidence(span(SHARD, "fully_shard(m)"), "shards\nit here")
+    found = (
+        finding(TRAIN, ADAMW, here, Evidence(span(TRAIN, ADAMW), "kept"), fix=FIX),
+        replace(finding(notebook, "1", declined="2 callers differ"), message="wrong:\n  `f(\n1)`"),
+    )
+    unread = (SourceError("/work/x.py", "gone"),)
+    partly = (EarlyStop("/work/train.py", "main", "more than 200 paths"),)
+    whole = replace(outcome(*found, failures=unread, a=notebook), partly=partly)
+    assert render(whole, "compact").splitlines() == [
+        '{"version": 1, "summary": "Found 2 findings in 2 files (1 fixable with --fix '
+        '--unsafe-fixes); 1 path could not be checked; analysis of 1 program stopped early.", '
+        '"findings": [',
+        '{"rule": "optimizer-before-sharding", "severity": "error", "at": "train.py:5:9", '
+        '"message": "`AdamW` holds what is replaced", "evidence": ["lib/shard.py:2:2: shards it '
+        'here", "train.py:5:9: kept"], "fix": {"title": "move it", "safety": "unsafe"}, '
+        '"fix_declined": null},',
+        '{"rule": "optimizer-before-sharding", "severity": "error", "at": "a.ipynb:cell 1:2:1", '
+        '"message": "wrong: `f( 1)`", "evidence": [], "fix": null, "fix_declined": "2 callers '
+        'differ"}], "failures": ["x.py: gone"], "partly": ["analysis of `train.py:main` stopped '
+        'early (more than 200 paths): findings may be missing"]}',
+    ]
+
+
+def test_compact_without_findings() -> None:
+    assert render(outcome(), "compact") == (
+        '{"version": 1, "summary": "No findings in 0 files.", "findings": [], "failures": [], '
+        '"partly": []}\n'
+    )
 
 
 def test_statistics() -> None:

@@ -40,6 +40,7 @@ def test_check() -> None:
     for line in render(outcome, "json-lines").splitlines():
         expect(json.loads(line), "finding")
     expect(json.loads(render(outcome, "json", counts=True)), "statistics")
+    expect(json.loads(render(outcome, "compact")), "compact")
 
 
 def test_what_could_not_be_checked(tmp_path: Path) -> None:
@@ -51,6 +52,9 @@ def test_what_could_not_be_checked(tmp_path: Path) -> None:
     document = json.loads(render(check([tmp_path], settings), "json"))
     assert {file["state"] for file in document["files"]} == {"failed", "skipped"}
     expect(document, "check")
+    short = json.loads(render(check([tmp_path], settings), "compact"))
+    assert len(short["failures"]) == len(document["failures"]) > 0
+    expect(short, "compact")
 
 
 def test_a_notebook(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
+
+from fsdplint.rules import RULES
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,6 +57,30 @@ def test_the_page_of_errors_links_within_the_site() -> None:
     assert len(links) > 30
     assert all((ROOT / link).is_file() for link in links)
     assert site.on_page_markdown(markdown, ErrorsPage, {"repo_url": "R"}) == markdown
+
+
+def test_the_overview_links_to_every_page_rule_and_schema() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    text = site.llms(settings["nav"], "https://x/", "What it is.")
+    assert text.startswith(
+        "# fsdplint\n\n> What it is.\n\n- [Get started](https://x/)\n\n"
+        "## Guides\n\n- [Check code](https://x/check/)\n"
+    )
+    assert (
+        "\n## Rules\n\n- [All rules](https://x/rules/)\n- [Errors](https://x/errors/)\n"
+        "- [invalid-syntax (FSD001)](https://x/rules/invalid-syntax/): a file is not valid Python\n"
+    ) in text
+    assert (
+        "\n- [compact.schema.json](https://x/schemas/compact.schema.json): "
+        "The report of `fsdplint check --output-format compact`\n"
+    ) in text
+    links = re.findall(r"\]\((.*?)\)", text)
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")}
+    pages |= {name.removesuffix(".md") for name in site.PAGES.values()} - {"index"}
+    pages |= {"rules", "errors", *(f"rules/{rule.name}" for rule in RULES)}
+    schemas = {f"https://x/schemas/{path.name}" for path in (ROOT / "docs/schemas").iterdir()}
+    assert set(links) == {"https://x/", *(f"https://x/{page}/" for page in pages)} | schemas
+    assert len(links) == len(set(links))
 
 
 def test_each_page_is_in_the_navigation() -> None:

@@ -43,7 +43,7 @@ def changed(
     if _is_refuted(changes, script, options):
         return before, None
     if not (options.diff or piped):
-        changes = _written(changes, recheck, at_once=options.proving)
+        changes = written(changes, recheck, at_once=options.proving)
     _print_changes(before, changes, piped, options)
     if options.add_ignore is None and not quiet:
         _print_unfixed(changes.outcome)
@@ -109,7 +109,7 @@ def _print_unfixed(outcome: Outcome) -> None:
             )
 
 
-def _written(changes: Changes, recheck: Recheck, at_once: bool) -> Changes:
+def written(changes: Changes, recheck: Recheck, at_once: bool) -> Changes:
     """Write the changes: those that could be written, and what is then found on the disk.
 
     Args:
@@ -130,6 +130,7 @@ def _written(changes: Changes, recheck: Recheck, at_once: bool) -> Changes:
     return replace(
         changes,
         outcome=replace(left, failures=(*left.failures, *failures.values())),
+        files=tuple(file for file in changes.files if file[0].path not in failures),
         fixed=tuple(fixed for fixed in changes.fixed if not failures.keys() & _edited(fixed)),
     )
 

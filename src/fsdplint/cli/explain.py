@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -16,7 +17,6 @@ from fsdplint.cli import CLEAN, FAILED, FINDINGS
 from fsdplint.files.file import absolute, too_large
 from fsdplint.outcome import Outcome
 from fsdplint.pages import page
-from fsdplint.pages.flight_recorder import Divergence
 from fsdplint.process.terminal import columns, progress, show, wants_colour
 from fsdplint.report.places import failure_line
 from fsdplint.report.style import Style
@@ -26,8 +26,27 @@ from fsdplint.settings.config import settings_for
 from fsdplint.settings.rule_selection import find
 from fsdplint.urls import rule_url
 
+if TYPE_CHECKING:
+    from fsdplint.pages.diagnosis import Cause, Frame, Match
+    from fsdplint.pages.flight_recorder import Divergence
+
 _STDIN = "-"
 _MAX_LOG = 20_000_000  # bytes
+
+
+class Diagnosis(NamedTuple):
+    """What an error belongs to.
+
+    Attributes:
+        outcome: what the rules find in the given files.
+        lines: lines of the given files that the error names.
+    """
+
+    matches: list[Match]
+    causes: list[Cause]
+    outcome: Outcome
+    lines: list[Frame]
+    hang: list[Divergence] | None
 
 
 @click.command()
@@ -56,32 +75,20 @@ def explain(words: tuple[str, ...], error: str | None, output_format: str) -> in
         return _diagnosed(error, words, output_format)
     if len(words) != 1:
         raise click.UsageError("explain requires one RULE, or --error FILE")
-    rule = next(rule for rule in RULES if rule.name == find(words[0]))
-    text = page(rule.name)
     if output_format == "json":
-        text = json.dumps({**_rule(rule), "page": text}, indent=2)
-    click.echo(text)
+        click.echo(json.dumps(rule_as_json(words[0]), indent=2))
+    else:
+        click.echo(page(find(words[0])))
     return CLEAN
 
 
 def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
     """Print the rules that ``error`` belongs to and what they find in ``paths``; the exit code."""
-    from fsdplint.pages.diagnosis import diagnose, frames, hung, known_errors
     from fsdplint.report.diagnosis import diagnosis_as_json, diagnosis_as_text, hang_as_text
 
     hang = _hang(error)
-    if hang is None:
-        text = _log(error).decode("utf-8", "replace")
-        matches, causes = diagnose(text, RULES), known_errors(text)
-        if matches and causes and causes[0].error.last:
-            causes = []
-    else:
-        text, matches = hung(hang, RULES)
-        causes = []
-    outcome = _suspects([match.rule for match in matches], paths)
-    found = {finding.rule for finding in outcome.findings}
-    matches.sort(key=lambda match: match.rule.name not in found)
-    lines = frames(text, [Path(absolute(path)) for path in paths])
+    log = "" if hang is not None else _log(error).decode("utf-8", "replace")
+    matches, causes, outcome, lines, _ = diagnosis(log, paths, hang)
     for failure in outcome.failures:
         click.echo(f"fsdplint: {failure_line(outcome, failure)}", err=True)
     if output_format == "json":
@@ -95,6 +102,28 @@ def _diagnosed(error: str, paths: tuple[str, ...], output_format: str) -> int:
             told.append(diagnosis_as_text(matches, causes, outcome, lines, style, width))
         show("\n".join(told), color)
     return FAILED if outcome.failures else CLEAN if matches or causes else FINDINGS
+
+
+def diagnosis(log: str, paths: tuple[str, ...], hang: list[Divergence] | None = None) -> Diagnosis:
+    """Return the rules and causes that ``log``, or ``hang`` instead of it, belongs to.
+
+    Args:
+        paths: files and folders in which to look for these rules.
+    """
+    from fsdplint.pages.diagnosis import diagnose, frames, hung, known_errors
+
+    if hang is None:
+        matches, causes = diagnose(log, RULES), known_errors(log)
+        if matches and causes and causes[0].error.last:
+            causes = []
+    else:
+        log, matches = hung(hang, RULES)
+        causes = []
+    outcome = _suspects([match.rule for match in matches], paths)
+    found = {finding.rule for finding in outcome.findings}
+    matches.sort(key=lambda match: match.rule.name not in found)
+    lines = frames(log, [Path(absolute(path)) for path in paths])
+    return Diagnosis(matches, causes, outcome, lines, hang)
 
 
 def _hang(file: str) -> list[Divergence] | None:
@@ -154,6 +183,17 @@ def rules(output_format: str) -> None:
             f"{rule.code}  {rule.name:<{width}}  {rule.severity.value:<7}  {rule.applicability:<18}"
             f"  {rule.summary}{' (preview)' if rule.preview else ''}"
         )
+
+
+def rule_as_json(selector: str) -> dict[str, str | None]:
+    """Return the rule with the name or code ``selector``, and its page.
+
+    Raises:
+        UnknownRuleError: there is no such rule.
+    """
+    name = find(selector)
+    rule = next(rule for rule in RULES if rule.name == name)
+    return {**_rule(rule), "page": page(name)}
 
 
 def _rule(rule: Rule) -> dict[str, str | None]:

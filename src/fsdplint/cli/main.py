@@ -31,6 +31,7 @@ _COMMANDS: Mapping[str, str] = {
     "clean": "fsdplint.cli.clean",
     "explain": "fsdplint.cli.explain",
     "inspect": "fsdplint.cli.inspect",
+    "mcp": "fsdplint.mcp.command",
     "rules": "fsdplint.cli.explain",
     "verify": "fsdplint.verify.command",
 }
@@ -59,8 +60,26 @@ def failed(error: BaseException) -> int:
     """Print ``error`` in one line and return the exit code that it ends the process with."""
     if isinstance(error, (click.exceptions.Abort, KeyboardInterrupt)):
         return INTERRUPTED
+    line = explained(error)
+    with suppress(OSError):  # to where that is said, nothing can be printed
+        click.echo(f"fsdplint: {line}", err=True)
+    return FAILED
+
+
+def explained(error: BaseException) -> str:
+    """Return one printable line on what went wrong.
+
+    Raises:
+        BaseException: ``error`` itself, if nobody expected it and FSDPLINT_DEBUG is set.
+    """
+    message = _message(error)
+    line = printable(" ".join(message[:_LONGEST].split()))
+    return f"{line}{'…' if len(message) > _LONGEST else ''}"
+
+
+def _message(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
-        return _fail(error.format_message())
+        return error.format_message()
     from fsdplint.cli.options import OutputError
     from fsdplint.files.decoding import SourceError
     from fsdplint.settings.config import ConfigError
@@ -68,19 +87,12 @@ def failed(error: BaseException) -> int:
     from fsdplint.suppression.baseline import BaselineError
 
     if isinstance(error, SourceError):
-        return _fail(f"{error.path.removeprefix(f'{Path.cwd().as_posix()}/')}: {error.reason}")
+        return f"{error.path.removeprefix(f'{Path.cwd().as_posix()}/')}: {error.reason}"
     if isinstance(error, (BaselineError, ConfigError, OutputError, UnknownRuleError)):
-        return _fail(str(error))
+        return str(error)
     if os.environ.get("FSDPLINT_DEBUG"):
         raise error
-    return _fail(_refused(error) if isinstance(error, OSError) else _internal(error))
-
-
-def _fail(message: str) -> int:
-    line = printable(" ".join(message[:_LONGEST].split()))
-    with suppress(OSError):  # to where that is said, nothing can be printed
-        click.echo(f"fsdplint: {line}{'…' if len(message) > _LONGEST else ''}", err=True)
-    return FAILED
+    return _refused(error) if isinstance(error, OSError) else _internal(error)
 
 
 def _refused(error: OSError) -> str:

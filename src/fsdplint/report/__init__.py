@@ -18,6 +18,7 @@ Report = Callable[[Outcome, Style], str]
 REPORTS: Mapping[str, str] = {
     "full": "text.full",
     "concise": "text.concise",
+    "compact": "compact.compact",
     "json": "json.as_json",
     "json-lines": "json.json_lines",
     "github": "ci.github",
@@ -31,7 +32,7 @@ STATISTICS: Mapping[str, str] = {
     "concise": "text.statistics",
     "json": "json.statistics_as_json",
 }
-_JSON = frozenset({"json", "json-lines", "gitlab", "rdjson", "sarif"})
+_JSON = frozenset({"compact", "json", "json-lines", "gitlab", "rdjson", "sarif"})
 
 
 def render(outcome: Outcome, format_: str, *, style: Style = plain, counts: bool = False) -> str:

@@ -1,7 +1,8 @@
 """Findings as JSON, for other programs.
 
 The document is an object: ``version`` (1; it grows when a member goes or changes its meaning, not
-when one comes), ``findings``, ``failures`` (``path`` and ``reason`` of what could not be checked),
+when one comes), ``summary`` (the last line of the text reports), ``findings``, ``failures``
+(``path`` and ``reason`` of what could not be checked),
 ``known`` (how many findings are left out, since they are in the baseline), ``partly`` (where the
 analysis stopped early, so that findings may be missing: ``path``, ``name`` of a function, or
 ``<module>``, and ``reason``), ``files`` (what became of each file, by path: ``path``, ``state`` and
@@ -29,7 +30,7 @@ from fsdplint.finding import Finding, Fix, Span
 from fsdplint.outcome import Account, Outcome
 from fsdplint.report.places import place, relative
 from fsdplint.report.style import Style
-from fsdplint.report.text import count_by_rule
+from fsdplint.report.text import count_by_rule, summary
 from fsdplint.urls import rule_url
 
 
@@ -37,6 +38,7 @@ def as_json(outcome: Outcome, _: Style) -> str:
     """Return the document that the module describes."""
     document = {
         "version": 1,
+        "summary": summary(outcome),
         "checked": outcome.checked,
         "findings": [finding_as_json(outcome, finding) for finding in outcome.findings],
         "failures": failures_as_json(outcome),

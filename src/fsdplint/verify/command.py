@@ -123,7 +123,7 @@ def _launcher_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--quiet", "-q", is_flag=True, help="Print only violations and the result.")
 @click.option(
     "--output-format",
-    type=click.Choice(("text", "json", "html", "sarif")),
+    type=click.Choice(("text", "compact", "json", "html", "sarif")),
     default="text",
     show_default=True,
     help="Report format.",

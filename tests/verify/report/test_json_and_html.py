@@ -58,8 +58,8 @@ def html(verification: Verification, folder: Path) -> str:
     return render(verification, "html", folder, color=False, width=80)
 
 
-def document(verification: Verification, folder: Path) -> dict[str, object]:
-    found = json.loads(render(verification, "json", folder, color=False, width=80))
+def document(verification: Verification, folder: Path, format_: str = "json") -> dict[str, object]:
+    found = json.loads(render(verification, format_, folder, color=False, width=80))
     assert isinstance(found, dict)
     return found
 
@@ -67,9 +67,9 @@ def document(verification: Verification, folder: Path) -> dict[str, object]:
 @pytest.mark.parametrize("name", ALL)
 def test_json_has_what_the_schema_says(folder: Path, name: str) -> None:
     remedy = Remedy("optimizer-before-sharding at train.py:5", "build `it` last", "fsdplint check")
-    expect(
-        document(replace(ALL[name], remedies={"optimizer": remedy, "": remedy}), folder), "verify"
-    )
+    given = replace(ALL[name], remedies={"optimizer": remedy, "": remedy})
+    expect(document(given, folder), "verify")
+    expect(document(given, folder, "compact"), "verify-compact")
 
 
 def test_json_says_everything(folder: Path) -> None:
@@ -89,6 +89,8 @@ def test_json_says_everything(folder: Path) -> None:
     ranks = found.pop("ranks")
     assert found == {
         "version": 1,
+        "summary": "Violated: optimizer (train.py:5), forward (train.py:10); 1 confirmed, 1 not "
+        "exercised (exit 1)",
         "script": "train.py",
         "arguments": ["--lr", "0.1"],
         "torch": "2.13.0+cpu",
@@ -145,6 +147,59 @@ def test_json_says_everything(folder: Path) -> None:
         [7, 16],
         [3, 16],
     )
+
+
+def test_the_short_form_says_what_to_do(folder: Path) -> None:
+    remedy = Remedy("optimizer-before-sharding at train.py:5", "build `it` last", "fsdplint check")
+    found = document(replace(VIOLATED, remedies={"optimizer": remedy}), folder, "compact")
+    assert found == {
+        "version": 1,
+        "summary": "Violated: optimizer (train.py:5), forward (train.py:10); 1 confirmed, 1 not "
+        "exercised (exit 1)",
+        "exit_code": 1,
+        "violations": [
+            {
+                "clause": "optimizer",
+                "contract": "The contract of optimizer, in one sentence.",
+                "observed": "`AdamW` holds 8 parameters that sharding replaced and 0 current "
+                "ones: it does not train them",
+                "details": [
+                    "replaced: `embedding.weight`, `blocks.0.up.weight`, `blocks.0.up.bias` and "
+                    "5 more"
+                ],
+                "at": ["train.py:5", "train.py:7"],
+                "rule": "optimizer-before-sharding at train.py:5",
+                "fix": "build `it` last",
+                "command": "fsdplint check",
+            },
+            {
+                "clause": "forward",
+                "contract": "The contract of forward, in one sentence.",
+                "observed": "`Net.forward` bypasses the FSDP hooks (3 times)",
+                "details": [],
+                "at": ["train.py:10"],
+                "rule": "",
+                "fix": "",
+                "command": "",
+            },
+        ],
+        "confirmed": ["device-per-rank"],
+        "not_exercised": ["parameters-change"],
+        "failure": None,
+        "notes": [],
+    }
+
+
+def test_the_short_form_of_a_crash(folder: Path) -> None:
+    remedy = Remedy("direct-forward", "call the module", "fsdplint explain direct-forward")
+    found = document(replace(UNEXPLAINED, remedies={"": remedy}), folder, "compact")
+    assert (found["exit_code"], found["violations"]) == (2, [])
+    assert found["failure"] == {
+        "reason": UNEXPLAINED.failure,
+        "rule": "direct-forward",
+        "fix": "call the module",
+        "command": "fsdplint explain direct-forward",
+    }
 
 
 @pytest.mark.parametrize("name", ALL)

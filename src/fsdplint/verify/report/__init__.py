@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsdplint.report.style import Style
+from fsdplint.verify.report.compact import as_compact
 from fsdplint.verify.report.json import as_json
 from fsdplint.verify.report.text import as_text
 from fsdplint.verify.verdict import Verification
@@ -28,6 +29,8 @@ def render(
     """
     if format_ == "json":
         return as_json(verification)
+    if format_ == "compact":
+        return as_compact(verification)
     if format_ == "html":
         from fsdplint.verify.report.html import as_html  # loads Jinja
 

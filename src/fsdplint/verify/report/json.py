@@ -1,7 +1,8 @@
 """A verification as JSON, for other programs.
 
 The document is an object: ``version`` (1; it grows when a member goes or changes its meaning, not
-when one comes), ``script``, ``arguments``, ``torch`` and ``device`` (empty where no rank began),
+when one comes), ``summary`` (the last line of the text report), ``script``, ``arguments``,
+``torch`` and ``device`` (empty where no rank began),
 ``world_size``, ``seconds``, ``exit_code``, ``violated`` (the names of the clauses that are),
 ``failure`` (why the script did not finish, or null), ``notes``, ``verdicts``,
 ``remedies``, ``sharding``, ``ranks`` and ``snapshots``.
@@ -38,6 +39,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from fsdplint.verify.report.ending import summary
 from fsdplint.verify.report.sharding import Model, models
 from fsdplint.verify.verdict import RankSummary, Verdict, Verification
 
@@ -46,6 +48,7 @@ def as_json(verification: Verification) -> str:
     """Return the document that the module describes."""
     document = {
         "version": 1,
+        "summary": summary(verification),
         "script": verification.script,
         "arguments": verification.arguments,
         "torch": verification.torch,
