@@ -70,7 +70,13 @@ def concise(*arguments: str | Path, **more: str) -> Ran:
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("NO_COLOR", "FORCE_COLOR", "FSDPLINT_DEBUG"):
+    for name in (
+        "CLICOLOR_FORCE",
+        "FORCE_COLOR",
+        "FSDPLINT_DEBUG",
+        "FSDPLINT_OUTPUT_FORMAT",
+        "NO_COLOR",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -567,11 +573,73 @@ def test_an_output_file_that_is_a_pipe_or_a_link_stays_one(here: Path) -> None:
         ({"FORCE_COLOR": "1"}, True),
         ({"FORCE_COLOR": "0"}, False),
         ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"CLICOLOR_FORCE": "1"}, True),
+        ({"CLICOLOR_FORCE": "0"}, False),
+        ({"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "0", "CLICOLOR_FORCE": "1"}, True),
     ],
 )
 def test_colour_when_piped(here: Path, environment: dict[str, str], coloured: bool) -> None:
     (here / "a.py").write_text(IDLE)
     assert ("\x1b[" in run("check", **environment).out) is coloured
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "coloured"),
+    [
+        (["check", "--color=always"], {"NO_COLOR": "1"}, True),
+        (["check", "--color", "never"], {"FORCE_COLOR": "1"}, False),
+        (["check", "--color", "auto"], {"FORCE_COLOR": "1"}, True),
+        (["check", "--color", "auto"], {}, False),
+        (["--color", "always", "check"], {}, True),
+        (["--color", "always", "check", "--color", "auto"], {}, False),
+    ],
+)
+def test_the_color_option_comes_before_the_environment(
+    here: Path, arguments: list[str], environment: dict[str, str], coloured: bool
+) -> None:
+    (here / "a.py").write_text(IDLE)
+    assert ("\x1b[" in run(*arguments, **environment).out) is coloured
+
+
+@pytest.mark.parametrize("command", ["inspect", "explain", "verify"])
+def test_other_commands_take_the_color_option(command: str) -> None:
+    ran = run(command, "--color=blue")
+    message = "'blue' is not one of 'auto', 'always', 'never'."
+    assert ran == Ran(2, "", f"fsdplint: Invalid value for '--color': {message}\n")
+
+
+def test_the_environment_chooses_the_format(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    shown = run("check", FSDPLINT_OUTPUT_FORMAT="concise sarif=out.sarif")
+    assert shown == concise()
+    assert json.loads((here / "out.sarif").read_text())["version"] == "2.1.0"
+    assert concise(FSDPLINT_OUTPUT_FORMAT="json") == shown
+    (here / "fsdplint.toml").write_text("output-format = 'json'\n")
+    assert run("check", FSDPLINT_OUTPUT_FORMAT="concise") == shown
+    assert run("check", FSDPLINT_OUTPUT_FORMAT="xml").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["a.py"], '; did you mean "fsdplint check a.py"?'),
+        (["my run.py", "--fix"], "; did you mean \"fsdplint check 'my run.py' --fix\"?"),
+        (["src"], '; did you mean "fsdplint check src"?'),
+        (["-"], '; did you mean "fsdplint check -"?'),
+        (["gone.ipynb"], '; did you mean "fsdplint check gone.ipynb"?'),
+        (["chekc", "a.py"], "; did you mean 'check'?"),
+        (
+            ["gone"],
+            "; the commands are baseline, check, clean, explain, inspect, rules, verify",
+        ),
+    ],
+)
+def test_a_path_in_place_of_a_command_suggests_check(
+    here: Path, words: list[str], hint: str
+) -> None:
+    (here / "src").mkdir()
+    assert run(*words) == Ran(2, "", f"fsdplint: no such command {words[0]!r}{hint}\n")
 
 
 @pytest.mark.parametrize(

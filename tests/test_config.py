@@ -190,6 +190,16 @@ def test_the_command_line_selects_by_whether_preview_is_on(on: bool, names: set[
     assert chosen.select == names
 
 
+@pytest.mark.parametrize("name", ["shared.toml", "fsdplint.toml", "other-pyproject.toml"])
+def test_the_table_may_be_in_any_toml(tmp_path: Path, name: str) -> None:
+    text = '[project]\nname = "x"\n[tool.fsdplint]\nselect = ["direct-forward"]\n'
+    assert load(tmp_path, text, name).select == {"direct-forward", "invalid-syntax"}
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, "[tool.fsdplint]\nselct = []\n", name)
+    hint = "unknown key; did you mean 'select'?"
+    assert str(caught.value) == f"{tmp_path / name}: selct: {hint}"
+
+
 def test_only_ignoring_hides_that_a_file_does_not_parse(tmp_path: Path) -> None:
     assert load(tmp_path, 'select = ["FSD301"]').select == {
         "invalid-syntax",

@@ -17,7 +17,7 @@ from fsdplint.files.file import absolute, too_large
 from fsdplint.outcome import Outcome
 from fsdplint.pages import page
 from fsdplint.pages.flight_recorder import Divergence
-from fsdplint.process.terminal import columns, progress, show, wants_colour
+from fsdplint.process.terminal import color_option, columns, progress, show, wants_colour
 from fsdplint.report.places import failure_line
 from fsdplint.report.style import Style
 from fsdplint.rule import Rule
@@ -44,6 +44,7 @@ _MAX_LOG = 20_000_000  # bytes
     show_default=True,
     help="Output format.",
 )
+@color_option
 def explain(words: tuple[str, ...], error: str | None, output_format: str) -> int:
     """Print the page of RULE (name or code).
 

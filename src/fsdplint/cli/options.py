@@ -14,6 +14,7 @@ import click
 from fsdplint.cache.replay import OFF
 from fsdplint.files.file import absolute
 from fsdplint.files.links import DECLINED, leaves
+from fsdplint.process.terminal import color_option
 from fsdplint.report import REPORTS
 from fsdplint.suggest import suggest
 
@@ -161,6 +162,8 @@ _ALL = (
         "formats",
         multiple=True,
         metavar="NAME[=FILE]",
+        envvar="FSDPLINT_OUTPUT_FORMAT",
+        show_envvar=True,
         help=f"Report format: {', '.join(REPORTS)}. Append =FILE to write the report to a file; "
         "repeat the option for several reports. The default is full.",
     ),
@@ -195,6 +198,7 @@ _ALL = (
     ),
     click.option("--isolated", is_flag=True, help="Ignore all settings files."),
     click.option(OFF, is_flag=True, help="Disable the cache."),
+    color_option,
 )
 
 

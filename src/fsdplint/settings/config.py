@@ -217,7 +217,10 @@ def select_rules(
 
 
 def _table(file: Path) -> Mapping[str, object] | None:
-    """Return our table in ``file``, None if it is a pyproject.toml without one."""
+    """Return our table in ``file``, None if it is a pyproject.toml without one.
+
+    Any other file may be ours as a whole.
+    """
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -235,10 +238,10 @@ def _table(file: Path) -> Mapping[str, object] | None:
         raise ConfigError(f"{file}: too deeply nested") from error
     except ValueError as error:
         raise ConfigError(f"{file}: not valid TOML: {_one_line(error)}") from error
-    if file.name != "pyproject.toml":
-        return document
     tool = document.get("tool", {})
     table = tool.get("fsdplint") if isinstance(tool, dict) else None
+    if table is None and file.name != "pyproject.toml":
+        return document
     if table is not None and not isinstance(table, dict):
         raise ConfigError(f"{file}: tool.fsdplint: expected a table")
     return table
