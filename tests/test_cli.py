@@ -19,8 +19,8 @@ import pytest
 from waiting import LONG
 
 import fsdplint
-from fsdplint.cli import check
 from fsdplint.cli import main as cli
+from fsdplint.cli import plan
 from fsdplint.process.terminal import _TERMINALS, wants_links
 from fsdplint.rules import RULES
 
@@ -275,7 +275,7 @@ def test_a_folder_that_is_excluded_whole_says_so(here: Path) -> None:
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text(IDLE)
     (here / "fsdplint.toml").write_text("exclude = ['*.py', 'old']\n")
-    excluded = "fsdplint: src: the settings exclude all 2 Python files in it\n"
+    excluded = "fsdplint: src: all 2 Python files in it are excluded\n"
     ran = concise("src", "empty")
     assert (ran.code, ran.err) == (
         2,
@@ -283,7 +283,7 @@ def test_a_folder_that_is_excluded_whole_says_so(here: Path) -> None:
     )
     (here / "src/a.py").unlink()
     ran = concise("src")
-    said = "fsdplint: src: the settings exclude its only Python file\n"
+    said = "fsdplint: src: its only Python file is excluded\n"
     assert (ran.code, ran.err) == (2, said)
 
 
@@ -713,7 +713,7 @@ def test_what_the_system_refuses_is_one_line(here: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (here / "a.py").write_text(IDLE)
-    monkeypatch.setattr(check, "run", refuse)
+    monkeypatch.setattr(plan, "run", refuse)
     assert concise() == Ran(2, "", "fsdplint: No space left on device\n")
 
 
@@ -748,7 +748,7 @@ def test_an_internal_error_is_one_line(here: Path, monkeypatch: pytest.MonkeyPat
         raise ZeroDivisionError("no such\nthing")
 
     (here / "a.py").write_text(FIXED)
-    monkeypatch.setattr(check, "run", crash)
+    monkeypatch.setattr(plan, "run", crash)
     assert concise() == Ran(
         2,
         "",
@@ -794,7 +794,7 @@ fully_shard(GPT(), mp_policy=MixedPrecisionPolicy(bfloat16, reduce_dtype=bfloat1
 )
 def test_preview_rules(here: Path, options: list[str], found: bool) -> None:
     (here / "a.py").write_text(PREVIEW)
-    ran = concise(*options)
+    ran = concise("--pedantic", "--fail-on=note", *options)
     assert (ran.code, "FSD403" in ran.out) == (int(found), found)
 
 

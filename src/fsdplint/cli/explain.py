@@ -23,7 +23,7 @@ from fsdplint.report.style import Style
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 from fsdplint.settings.config import settings_for
-from fsdplint.settings.rule_selection import find
+from fsdplint.settings.rule_selection import EVERYTHING, find
 from fsdplint.urls import rule_url
 
 _STDIN = "-"
@@ -129,7 +129,7 @@ def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
     """Return what the suspected rules, and no others, find in ``paths``; without paths, nothing."""
     if not paths:
         return Outcome((), {}, base=Path.cwd().as_posix())
-    settings = settings_for(paths, None, False, preview=True)
+    settings = settings_for(paths, None, False, EVERYTHING)
     names = frozenset(rule.name for rule in suspected)
     with progress("fsdplint: checking…"):
         return check(paths, replace(settings, select=names, per_file_ignores=()))

@@ -64,7 +64,7 @@ def failed(error: BaseException) -> int:
         return INTERRUPTED
     if isinstance(error, click.ClickException):
         return _fail(error.format_message())
-    from fsdplint.cli.options import OutputError
+    from fsdplint.cli.outputs import OutputError
     from fsdplint.files.decoding import SourceError
     from fsdplint.settings.config import ConfigError
     from fsdplint.settings.rule_selection import UnknownRuleError

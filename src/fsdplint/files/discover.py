@@ -53,6 +53,7 @@ class Patterns:
     """Gitignore lines that hold for what is below ``base``."""
 
     base: str
+    lines: tuple[str, ...]
     spec: GitIgnoreSpec
 
     @classmethod
@@ -64,11 +65,12 @@ class Patterns:
         """
         from pathspec import GitIgnoreSpec
 
+        lines = tuple(lines)
         spec = GitIgnoreSpec.from_lines(lines)
         for pattern in spec.patterns:
             if pattern.regex is not None:
                 pattern.regex = re.compile(_without_backtracking(pattern.regex.pattern))
-        return cls(base, spec)
+        return cls(base, lines, spec)
 
     def decide(self, path: str, directory: bool) -> bool | None:
         """Return whether the last matching pattern excludes ``path``, None without a match."""
