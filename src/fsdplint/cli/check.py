@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -41,6 +41,22 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
     paths, piped = _inputs(paths, options.stdin_filename)
     # Changes to files never rest on the cache of an earlier run.
     packs = Packs(on_disk=recording is not None and not options.changes)
+    if options.watch:
+        from fsdplint.cli.watch import watch
+
+        used = list(filter(None, (options.config, options.baseline)))
+        return watch(lambda: _run(options, paths, piped, packs, None), paths, used, options.quiet)
+    return _run(options, paths, piped, packs, recording)
+
+
+def _run(
+    options: Options,
+    paths: tuple[str, ...],
+    piped: Mapping[str, SourceFile],
+    packs: Packs,
+    recording: Recording | None,
+) -> int:
+    """Make a plan and carry it out, or show it, and return the exit code."""
     plan = planned(options, paths, piped, packs)
     reports = _reports(options, paths)
     if options.show_files or options.show_settings:

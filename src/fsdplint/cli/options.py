@@ -53,6 +53,7 @@ class Options:
     config: str | None
     isolated: bool
     no_cache: bool
+    watch: bool
     show_files: bool
     show_settings: bool
 
@@ -95,6 +96,8 @@ class Options:
             raise click.UsageError("--add-ignore requires a reason of one line")
         if self.proving and not (self.fixes and paths and Path(paths[0]).is_file()):
             raise click.UsageError("--verify requires --fix, and a script as the first path")
+        if self.watch and (self.proving or "-" in paths):
+            raise click.UsageError("--watch cannot be combined with --verify or standard input")
         if self.baseline and self.no_baseline:
             raise click.UsageError("--baseline cannot be combined with --no-baseline")
 
@@ -261,6 +264,7 @@ _ALL = (
     click.option("--isolated", is_flag=True, help="Ignore all settings files."),
     click.option(OFF, is_flag=True, help="Disable the cache."),
     color_option,
+    click.option("-w", "--watch", is_flag=True, help="Check again whenever a file changes."),
     click.option("--show-files", is_flag=True, help="List the files to check, and check none."),
     click.option(
         "--show-settings", is_flag=True, help="Print the settings that apply, and check nothing."

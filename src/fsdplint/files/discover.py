@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".py", ".pyi", ".ipynb")
 _MAX_IGNORES = 1_000_000  # bytes of a .gitignore; a larger one leaves nothing out
 _ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "fsdplint.toml")
-_SKIPPED_DIRECTORIES = frozenset(
+SKIPPED_DIRECTORIES = frozenset(
     {
         ".bzr",
         ".direnv",
@@ -155,7 +155,7 @@ def _left_out(relative: str, exclude: Sequence[Patterns]) -> bool:
     steps = [(path, disk.is_folder(path)), *((folder, True) for folder in path.parents)]
     inside = [(step, directory) for step, directory in steps if step.name not in ("", "..")]
     return any(
-        (directory and step.name in _SKIPPED_DIRECTORIES)
+        (directory and step.name in SKIPPED_DIRECTORIES)
         or any(patterns.decide(absolute(step), directory) for patterns in exclude)
         for step, directory in inside
     )
@@ -246,7 +246,7 @@ class _Walk:
         """
         for entry in self.entries(path):
             link, directory = entry.is_symlink(), _is_directory(entry)
-            wanted = entry.name not in _SKIPPED_DIRECTORIES if directory else _is_source(entry)
+            wanted = entry.name not in SKIPPED_DIRECTORIES if directory else _is_source(entry)
             if not wanted or self.left_out(entry.path, directory, ignores):
                 continue
             if directory and disk.exists(f"{entry.path}{os.sep}pyvenv.cfg"):
