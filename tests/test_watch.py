@@ -21,9 +21,7 @@ from fsdplint.cli.watch import _matters, _roots
 __all__ = ["here"]  # a fixture
 
 LINE_OF_A = f"a.py:1:8: {LINE}\n"
-FOUND = (
-    f"{LINE_OF_A}Found 1 finding in 1 file (1 fixable with --fix); 1 file without sharding.\n"
-)
+FOUND = f"{LINE_OF_A}Found 1 finding in 1 file (1 fixable with --fix); 1 file without sharding.\n"
 WAITING = b"fsdplint: watching for changes; press Ctrl-C to stop\n"
 
 

@@ -13,6 +13,7 @@ import click
 
 from fsdplint.check import check
 from fsdplint.cli import CLEAN, FAILED, FINDINGS
+from fsdplint.cli.completion import complete_rule_or_path
 from fsdplint.files.file import absolute, too_large
 from fsdplint.outcome import Outcome
 from fsdplint.pages import page
@@ -31,9 +32,12 @@ _MAX_LOG = 20_000_000  # bytes
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="RULE | [PATHS]...")
+@click.argument(
+    "words", nargs=-1, metavar="RULE | [PATHS]...", shell_complete=complete_rule_or_path
+)
 @click.option(
     "--error",
+    type=click.Path(),
     metavar="FILE",
     help="Explain this log (- for standard input), flight recorder dump, or folder of dumps.",
 )

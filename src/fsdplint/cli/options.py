@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from fsdplint.cache.replay import OFF
+from fsdplint.cli.completion import complete_format, complete_selectors
 from fsdplint.process.terminal import color_option
 from fsdplint.report import REPORTS
 from fsdplint.settings.config import SEVERITIES
@@ -122,7 +123,13 @@ def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
         ("--ignore", "Disable these rules."),
         ("--select", "Run only these rules: names, codes, code prefixes such as FSD3, or ALL."),
     ):
-        command = click.option(name, multiple=True, metavar="RULE,…", help=help_)(command)
+        command = click.option(
+            name,
+            multiple=True,
+            metavar="RULE,…",
+            help=help_,
+            shell_complete=complete_selectors,
+        )(command)
     return command
 
 
@@ -198,6 +205,7 @@ _ALL = (
         "formats",
         multiple=True,
         metavar="NAME[=FILE]",
+        shell_complete=complete_format,
         envvar="FSDPLINT_OUTPUT_FORMAT",
         show_envvar=True,
         help=f"Report format: {', '.join(REPORTS)}. Append =FILE to write the report to a file; "
