@@ -141,7 +141,7 @@ def _check_of(words: Sequence[str]) -> str:
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @color_option
-@click.version_option(__version__, message="fsdplint %(version)s")
+@click.version_option(__version__, "-V", "--version", message="fsdplint %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Find, explain, and fix mistakes in PyTorch FSDP training code.

@@ -212,6 +212,7 @@ _ALL = (
         "repeat the option for several reports. The default is full.",
     ),
     click.option(
+        "-o",
         "--output-file",
         type=click.Path(),
         help="Write the report to this file instead of standard output.",
@@ -229,7 +230,7 @@ _ALL = (
         type=click.Choice(SEVERITIES),
         help="Exit with 1 only if a finding is at least this severe. The default is warning.",
     ),
-    click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings."),
+    click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 even if there are findings."),
     click.option(
         "--exit-non-zero-on-fix",
         is_flag=True,
