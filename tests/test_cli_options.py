@@ -302,5 +302,6 @@ def test_fix_only_prints_what_it_did_and_no_findings(here: Path) -> None:
     assert concise("--fix-only", "--diff") == Ran(0, "", "")
     (here / "bad.py").write_bytes(b"\xff")
     assert concise("--fix-only").code == 2
-    refused = "fsdplint: --fix-only prints no report for --output-file to write\n"
+    refused = "fsdplint: --fix-only prints no report, so none can go to a file\n"
     assert concise("--fix-only", "--output-file=x") == Ran(2, "", refused)
+    assert concise("--fix-only", "--output-format=json=x") == Ran(2, "", refused)

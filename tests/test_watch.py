@@ -99,10 +99,18 @@ def test_what_is_missing_says_how_to_install_it(
     assert concise("--watch") == Ran(2, "", f"fsdplint: {message}\n")
 
 
-@pytest.mark.parametrize("arguments", [["-"], ["a.py", "--fix", "--verify"]])
-def test_what_cannot_be_watched(here: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "other"),
+    [
+        (["-"], "--verify or standard input"),
+        (["a.py", "--fix", "--verify"], "--verify or standard input"),
+        (["--show-files"], "--show-files or --show-settings"),
+        (["--show-settings"], "--show-files or --show-settings"),
+    ],
+)
+def test_what_cannot_be_watched(here: Path, arguments: list[str], other: str) -> None:
     (here / "a.py").write_text(FIXED)
-    message = "fsdplint: --watch cannot be combined with --verify or standard input\n"
+    message = f"fsdplint: --watch cannot be combined with {other}\n"
     assert concise("--watch", *arguments) == Ran(2, "", message)
 
 

@@ -118,6 +118,8 @@ def _exit_code(
 def _reports(options: Options, paths: tuple[str, ...]) -> tuple[Output, ...]:
     shared = settings_for(paths, options.config, options.isolated, options.opt_in)
     reports = outputs(options.formats, options.output_file, shared.output_format)
+    if options.fix_only and any(report.file for report in reports):
+        raise click.UsageError("--fix-only prints no report, so none can go to a file")
     other = {report.format_ for report in reports} - STATISTICS.keys()
     if options.statistics and other:
         raise click.UsageError(

@@ -91,12 +91,14 @@ class Options:
             raise click.UsageError("--unsafe-fixes requires --fix or --diff")
         if reason is not None and self.fixes:
             raise click.UsageError("--add-ignore cannot be combined with --fix")
-        if self.fix_only and self.output_file is not None:
-            raise click.UsageError("--fix-only prints no report for --output-file to write")
         if reason is not None and not (reason.isprintable() and reason.strip()):
             raise click.UsageError("--add-ignore requires a reason of one line")
         if self.proving and not (self.fixes and paths and Path(paths[0]).is_file()):
             raise click.UsageError("--verify requires --fix, and a script as the first path")
+        if self.watch and (self.show_files or self.show_settings):
+            raise click.UsageError(
+                "--watch cannot be combined with --show-files or --show-settings"
+            )
         if self.watch and (self.proving or "-" in paths):
             raise click.UsageError("--watch cannot be combined with --verify or standard input")
         if self.baseline and self.no_baseline:
