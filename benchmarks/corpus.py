@@ -22,6 +22,7 @@ from fsdplint.check import check
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import OptIn
 
 GOAL = 0.9
 # People point at the statement's first line, or at its neighbour that matters more to them.
@@ -171,7 +172,7 @@ def examine(folder: Path, limit: float, preview: bool) -> list[Found] | None:
 
 
 def _work(folder: Path, preview: bool, sender: Connection) -> None:
-    outcome = check([folder], defaults(preview))
+    outcome = check([folder], defaults(OptIn(preview, pedantic=True)))
     place = partial(_place, folder, outcome)
     sender.send(
         [

@@ -19,6 +19,7 @@ from benchmarks.detection.program import Mutant, load_all
 from fsdplint.check import check
 from fsdplint.finding import Finding
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 _ROOT = Path(__file__).parents[1]
 _KINDS = ("safe", "unsafe", "declined")
@@ -60,7 +61,7 @@ def _mutants(number: int) -> list[Mutant]:
 
 
 def _findings(path: Path) -> tuple[Finding, ...]:
-    return check([path], defaults(preview=True)).findings
+    return check([path], defaults(EVERYTHING)).findings
 
 
 def _kind(finding: Finding) -> tuple[str, str]:

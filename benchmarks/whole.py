@@ -49,7 +49,7 @@ def _checked(folder: Path, limit: float) -> tuple[dict[str, Any] | None, float]:
     """What a check of a folder writes, None if it takes too long; and its CPU seconds."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
-        options = ("--isolated", "--no-cache", "--preview", "--output-format", "json")
+        options = ("--isolated", "--no-cache", "--preview", "--pedantic", "--output-format", "json")
         command = (
             sys.executable,
             "-m",

@@ -18,6 +18,7 @@ from pathlib import Path
 from fsdplint.check import check
 from fsdplint.finding import Finding
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 ROOT = Path(__file__).parent.parent
 FIXTURES = ROOT / "tests" / "fixtures" / "scripts"
@@ -46,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def findings() -> Iterator[Finding]:
     """Yield the findings of the fixtures and of the pages' examples."""
-    settings = defaults(preview=True)
+    settings = defaults(EVERYTHING)
     yield from check([FIXTURES], settings).findings
     with tempfile.TemporaryDirectory() as folder:
         for page in sorted((ROOT / "rules").glob("*-*.md")):

@@ -36,7 +36,8 @@ INDEX = """\
 Each page says what its rule finds and why that is bad, with proofs that run on PyTorch. A fix is \
 *safe* only where it is certain that it harms no run of the program; the same rule's fix of \
 another finding may be *unsafe*, and some findings have none. A rule marked *preview* is off by \
-default, and its page says why. *Since* is the version of fsdplint that a rule appeared in.
+default, and its page says why. A rule of severity *note* is off unless you pass `--pedantic`. \
+*Since* is the version of fsdplint that a rule appeared in.
 """
 SECTION = """
 ## {title}: FSD{hundred}

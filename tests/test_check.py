@@ -13,6 +13,7 @@ from fsdplint.files.invalid import InvalidSyntax
 from fsdplint.outcome import Account, State
 from fsdplint.report.text import summary
 from fsdplint.settings.config import Settings, defaults
+from fsdplint.settings.rule_selection import OptIn
 
 SHARD = """\
 from torch.distributed.fsdp import fully_shard
@@ -235,6 +236,6 @@ def test_a_file_outside_of_any_project_is_seen_with_the_folders_that_it_imports(
 
 def test_a_group_that_several_scripts_leave_up_names_the_end_of_each() -> None:
     folder = Path(__file__).parent / "fixtures" / "projects" / "two_scripts_one_group"
-    (finding,) = check([folder], defaults()).findings
+    (finding,) = check([folder], defaults(OptIn(pedantic=True))).findings
     ends = [Path(each.span.path).name for each in finding.evidence]
     assert ends == ["measure.py", "pretrain.py"]

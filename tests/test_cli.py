@@ -19,8 +19,8 @@ import pytest
 from waiting import LONG
 
 import fsdplint
-from fsdplint.cli import check
 from fsdplint.cli import main as cli
+from fsdplint.cli import plan
 from fsdplint.process.terminal import _TERMINALS, wants_links
 from fsdplint.rules import RULES
 
@@ -70,7 +70,13 @@ def concise(*arguments: str | Path, **more: str) -> Ran:
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("NO_COLOR", "FORCE_COLOR", "FSDPLINT_DEBUG"):
+    for name in (
+        "CLICOLOR_FORCE",
+        "FORCE_COLOR",
+        "FSDPLINT_DEBUG",
+        "FSDPLINT_OUTPUT_FORMAT",
+        "NO_COLOR",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -269,7 +275,7 @@ def test_a_folder_that_is_excluded_whole_says_so(here: Path) -> None:
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text(IDLE)
     (here / "fsdplint.toml").write_text("exclude = ['*.py', 'old']\n")
-    excluded = "fsdplint: src: the settings exclude all 2 Python files in it\n"
+    excluded = "fsdplint: src: all 2 Python files in it are excluded\n"
     ran = concise("src", "empty")
     assert (ran.code, ran.err) == (
         2,
@@ -277,7 +283,7 @@ def test_a_folder_that_is_excluded_whole_says_so(here: Path) -> None:
     )
     (here / "src/a.py").unlink()
     ran = concise("src")
-    said = "fsdplint: src: the settings exclude its only Python file\n"
+    said = "fsdplint: src: its only Python file is excluded\n"
     assert (ran.code, ran.err) == (2, said)
 
 
@@ -567,11 +573,73 @@ def test_an_output_file_that_is_a_pipe_or_a_link_stays_one(here: Path) -> None:
         ({"FORCE_COLOR": "1"}, True),
         ({"FORCE_COLOR": "0"}, False),
         ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"CLICOLOR_FORCE": "1"}, True),
+        ({"CLICOLOR_FORCE": "0"}, False),
+        ({"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "0", "CLICOLOR_FORCE": "1"}, True),
     ],
 )
 def test_colour_when_piped(here: Path, environment: dict[str, str], coloured: bool) -> None:
     (here / "a.py").write_text(IDLE)
     assert ("\x1b[" in run("check", **environment).out) is coloured
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "coloured"),
+    [
+        (["check", "--color=always"], {"NO_COLOR": "1"}, True),
+        (["check", "--color", "never"], {"FORCE_COLOR": "1"}, False),
+        (["check", "--color", "auto"], {"FORCE_COLOR": "1"}, True),
+        (["check", "--color", "auto"], {}, False),
+        (["--color", "always", "check"], {}, True),
+        (["--color", "always", "check", "--color", "auto"], {}, False),
+    ],
+)
+def test_the_color_option_comes_before_the_environment(
+    here: Path, arguments: list[str], environment: dict[str, str], coloured: bool
+) -> None:
+    (here / "a.py").write_text(IDLE)
+    assert ("\x1b[" in run(*arguments, **environment).out) is coloured
+
+
+@pytest.mark.parametrize("command", ["inspect", "explain", "verify"])
+def test_other_commands_take_the_color_option(command: str) -> None:
+    ran = run(command, "--color=blue")
+    message = "'blue' is not one of 'auto', 'always', 'never'."
+    assert ran == Ran(2, "", f"fsdplint: Invalid value for '--color': {message}\n")
+
+
+def test_the_environment_chooses_the_format(here: Path) -> None:
+    (here / "a.py").write_text(IDLE)
+    shown = run("check", FSDPLINT_OUTPUT_FORMAT="concise sarif=out.sarif")
+    assert shown == concise()
+    assert json.loads((here / "out.sarif").read_text())["version"] == "2.1.0"
+    assert concise(FSDPLINT_OUTPUT_FORMAT="json") == shown
+    (here / "fsdplint.toml").write_text("output-format = 'json'\n")
+    assert run("check", FSDPLINT_OUTPUT_FORMAT="concise") == shown
+    assert run("check", FSDPLINT_OUTPUT_FORMAT="xml").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["a.py"], '; did you mean "fsdplint check a.py"?'),
+        (["my run.py", "--fix"], "; did you mean \"fsdplint check 'my run.py' --fix\"?"),
+        (["src"], '; did you mean "fsdplint check src"?'),
+        (["-"], '; did you mean "fsdplint check -"?'),
+        (["gone.ipynb"], '; did you mean "fsdplint check gone.ipynb"?'),
+        (["chekc", "a.py"], "; did you mean 'check'?"),
+        (
+            ["gone"],
+            "; the commands are baseline, check, clean, explain, inspect, mcp, rules, verify",
+        ),
+    ],
+)
+def test_a_path_in_place_of_a_command_suggests_check(
+    here: Path, words: list[str], hint: str
+) -> None:
+    (here / "src").mkdir()
+    assert run(*words) == Ran(2, "", f"fsdplint: no such command {words[0]!r}{hint}\n")
 
 
 @pytest.mark.parametrize(
@@ -645,7 +713,7 @@ def test_what_the_system_refuses_is_one_line(here: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (here / "a.py").write_text(IDLE)
-    monkeypatch.setattr(check, "run", refuse)
+    monkeypatch.setattr(plan, "run", refuse)
     assert concise() == Ran(2, "", "fsdplint: No space left on device\n")
 
 
@@ -680,7 +748,7 @@ def test_an_internal_error_is_one_line(here: Path, monkeypatch: pytest.MonkeyPat
         raise ZeroDivisionError("no such\nthing")
 
     (here / "a.py").write_text(FIXED)
-    monkeypatch.setattr(check, "run", crash)
+    monkeypatch.setattr(plan, "run", crash)
     assert concise() == Ran(
         2,
         "",
@@ -726,7 +794,7 @@ fully_shard(GPT(), mp_policy=MixedPrecisionPolicy(bfloat16, reduce_dtype=bfloat1
 )
 def test_preview_rules(here: Path, options: list[str], found: bool) -> None:
     (here / "a.py").write_text(PREVIEW)
-    ran = concise(*options)
+    ran = concise("--pedantic", "--fail-on=note", *options)
     assert (ran.code, "FSD403" in ran.out) == (int(found), found)
 
 

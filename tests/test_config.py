@@ -16,6 +16,7 @@ from fsdplint.settings.config import (
     load_settings,
     select_rules,
 )
+from fsdplint.settings.rule_selection import OptIn
 
 ALL = frozenset(rule.name for rule in RULES)
 ALL_PREVIEW = frozenset(rule.name for rule in PREVIEW)
@@ -84,7 +85,13 @@ def test_every_key(tmp_path: Path) -> None:
         ),
         ('select = "ALL"', "select: expected a list of strings"),
         ("preview = 1", "preview: expected true or false"),
+        ("pedantic = 1", "pedantic: expected true or false"),
         ("strict = 1", "strict: expected true or false"),
+        (
+            'fail-on = "waring"',
+            "fail-on: expected one of error, warning, note; did you mean 'warning'?",
+        ),
+        ("fail-on = []", "fail-on: expected one of error, warning, note"),
         ("exclude = [1]", "exclude: expected a list of strings"),
         ("target-torch = 2.6", 'target-torch: expected a string such as ">=2.6,<2.14"'),
         (
@@ -180,14 +187,24 @@ def test_the_command_line_selects_last() -> None:
 def test_preview_rules_are_chosen(tmp_path: Path, text: str, option: bool, names: set[str]) -> None:
     file = tmp_path / "fsdplint.toml"
     file.write_text(text)
-    assert load_settings(file, option).select == names
+    assert load_settings(file, OptIn(preview=option)).select == names
 
 
 @pytest.mark.usefixtures("preview")
 @pytest.mark.parametrize(("on", "names"), [(False, STABLE), (True, ALL_PREVIEW)])
 def test_the_command_line_selects_by_whether_preview_is_on(on: bool, names: set[str]) -> None:
-    chosen = select_rules(Settings(preview=on), select=["ALL"])
+    chosen = select_rules(Settings(opt_in=OptIn(preview=on)), select=["ALL"])
     assert chosen.select == names
+
+
+@pytest.mark.parametrize("name", ["shared.toml", "fsdplint.toml", "other-pyproject.toml"])
+def test_the_table_may_be_in_any_toml(tmp_path: Path, name: str) -> None:
+    text = '[project]\nname = "x"\n[tool.fsdplint]\nselect = ["direct-forward"]\n'
+    assert load(tmp_path, text, name).select == {"direct-forward", "invalid-syntax"}
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, "[tool.fsdplint]\nselct = []\n", name)
+    hint = "unknown key; did you mean 'select'?"
+    assert str(caught.value) == f"{tmp_path / name}: selct: {hint}"
 
 
 def test_only_ignoring_hides_that_a_file_does_not_parse(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from fsdplint.check import check
 from fsdplint.cli.main import main
 from fsdplint.rules import RULES
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BROKEN, CORRECT = EXAMPLES / "broken", EXAMPLES / "correct"
@@ -190,7 +191,7 @@ def test_each_rule_of_a_runtime_contract_has_an_example() -> None:
 
 
 def test_broken_examples_have_exactly_these_findings() -> None:
-    outcome = check([BROKEN], defaults(preview=True))
+    outcome = check([BROKEN], defaults(EVERYTHING))
     assert not outcome.failures
     found = [(Path(f.span.path), f.rule, f.span) for f in outcome.findings]
     assert [
@@ -204,7 +205,7 @@ def test_broken_examples_have_exactly_these_findings() -> None:
 
 
 def test_correct_examples_are_clean() -> None:
-    outcome = check([CORRECT], defaults(preview=True))
+    outcome = check([CORRECT], defaults(EVERYTHING))
     assert not outcome.failures
     assert not outcome.findings
 

@@ -19,6 +19,7 @@ from fsdplint.check import check
 from fsdplint.files.file import from_text
 from fsdplint.rules import RULES
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PROJECTS = sorted(path for path in (FIXTURES / "projects").iterdir() if path.is_dir())
@@ -62,7 +63,7 @@ def test_single_file(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     source = from_text(text, path.name)
     whole = {source.path: source}
-    outcome = check([source.path], defaults(preview=True), whole, alone=True)
+    outcome = check([source.path], defaults(EVERYTHING), whole, alone=True)
     assert not (outcome.failures or outcome.partly)
     found = [
         (path.name, source.position(finding.span.start)[0], finding.rule)
@@ -73,7 +74,7 @@ def test_single_file(path: Path) -> None:
 
 @pytest.mark.parametrize("root", PROJECTS, ids=name)
 def test_project(root: Path) -> None:
-    outcome = check([root], defaults(preview=True))
+    outcome = check([root], defaults(EVERYTHING))
     assert not (outcome.failures or outcome.partly)
     found: Found = []
     for finding in outcome.findings:

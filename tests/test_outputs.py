@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_cli import IDLE, LINE, Ran, here, run
 
-from fsdplint.cli.options import Output, OutputError, outputs
+from fsdplint.cli.outputs import Output, OutputError, outputs
 from fsdplint.report import REPORTS
 
 __all__ = ["here"]  # a fixture

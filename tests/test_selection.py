@@ -4,14 +4,16 @@ from typing import NamedTuple
 
 import pytest
 
+from fsdplint.finding import Severity
 from fsdplint.settings import rule_selection
-from fsdplint.settings.rule_selection import UnknownRuleError, find, resolve
+from fsdplint.settings.rule_selection import EVERYTHING, OptIn, UnknownRuleError, find, resolve
 
 
 class Rule(NamedTuple):
     name: str
     code: str
     preview: str = ""
+    severity: Severity = Severity.ERROR
 
 
 RULES = (
@@ -90,16 +92,43 @@ def preview(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_preview_rules_are_meant_by_name_or_if_on(
     selector: str, off: set[str], on: set[str]
 ) -> None:
-    assert resolve([selector], preview=False) == off
-    assert resolve([selector], preview=True) == on
+    assert resolve([selector], OptIn()) == off
+    assert resolve([selector], OptIn(preview=True)) == on
 
 
 @pytest.mark.usefixtures("preview")
 def test_a_prefix_of_preview_rules_alone_is_refused() -> None:
     with pytest.raises(UnknownRuleError) as caught:
-        resolve(["FSD4"], preview=False)
-    assert str(caught.value) == "'FSD4' selects only preview rules, and preview is off"
-    assert resolve(["FSD4"], preview=True) == {"all-in-preview"}
+        resolve(["FSD4"], OptIn())
+    assert str(caught.value) == "'FSD4' selects only rules that need --preview"
+    assert resolve(["FSD4"], OptIn(preview=True)) == {"all-in-preview"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "opt_in", "names"),
+    [
+        ("ALL", OptIn(), set()),
+        ("ALL", OptIn(pedantic=True), {"advice"}),
+        ("ALL", OptIn(preview=True), set()),
+        ("ALL", EVERYTHING, {"advice", "advice-in-preview"}),
+        ("FSD501", OptIn(), {"advice"}),
+        ("advice", OptIn(), {"advice"}),
+        ("advice-in-preview", OptIn(), {"advice-in-preview"}),
+    ],
+)
+def test_notes_are_selected_by_name_or_if_pedantic_is_on(
+    monkeypatch: pytest.MonkeyPatch, selector: str, opt_in: OptIn, names: set[str]
+) -> None:
+    advice = (
+        Rule("advice", "FSD501", severity=Severity.NOTE),
+        Rule("advice-in-preview", "FSD502", "why", Severity.NOTE),
+    )
+    monkeypatch.setattr(rule_selection, "RULES", (*RULES, *advice))
+    stable = {rule.name for rule in RULES} if selector == "ALL" else set()
+    assert resolve([selector], opt_in) == stable | names
+    with pytest.raises(UnknownRuleError) as caught:
+        resolve(["FSD5"], OptIn())
+    assert str(caught.value) == "'FSD5' selects only rules that need --pedantic and --preview"
 
 
 def test_find_means_one_rule() -> None:

@@ -12,6 +12,7 @@ from fsdplint.check import check
 from fsdplint.files import disk
 from fsdplint.outcome import Outcome, State
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 from fsdplint.sources import Sources
 
 PROJECTS = sorted(p for p in (Path(__file__).parent / "fixtures/projects").iterdir() if p.is_dir())
@@ -32,9 +33,9 @@ def test_a_run_that_holds_no_text_ends_the_same(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "_MAX_PARSED", -1)
-    before = told(check([root], defaults(preview=True)))
+    before = told(check([root], defaults(EVERYTHING)))
     monkeypatch.setattr(sources, "_MAX_HELD", 0)
-    assert told(check([root], defaults(preview=True))) == before
+    assert told(check([root], defaults(EVERYTHING))) == before
 
 
 @pytest.mark.usefixtures("none_held")
@@ -42,7 +43,7 @@ def test_text_that_says_nothing_of_sharding_is_not_held(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("def area(radius):\n    return 3 * radius**2\n")
     (tmp_path / "silent.py").write_text("x = 1  # fsdplint: ignore[direct-forward] -- none\n")
     (tmp_path / "shard.py").write_text("from torch.distributed.fsdp import fully_shard\n")
-    outcome = check([tmp_path], defaults(preview=True))
+    outcome = check([tmp_path], defaults(EVERYTHING))
     assert sorted(Path(path).name for path in outcome.sources) == ["shard.py", "silent.py"]
     assert [(Path(f.span.path).name, f.rule) for f in outcome.findings] == [
         ("silent.py", "unused-suppression")
@@ -53,7 +54,7 @@ def test_text_that_says_nothing_of_sharding_is_not_held(tmp_path: Path) -> None:
 def test_a_given_file_that_is_not_python_is_told_with_its_text(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("def area(radius:\n")
-    outcome = check([broken], defaults(preview=True))
+    outcome = check([broken], defaults(EVERYTHING))
     assert [finding.rule for finding in outcome.findings] == ["invalid-syntax"]
     assert list(outcome.sources) == [broken.as_posix()]
 
@@ -98,7 +99,7 @@ def test_a_file_beside_the_given_one_that_goes_meanwhile_is_told(
         note(*args)  # type: ignore[arg-type]  # what it is called with
 
     monkeypatch.setattr(checking, "_note", without_helper)
-    outcome = check([train], defaults(preview=True))
+    outcome = check([train], defaults(EVERYTHING))
     (error,) = outcome.failures
     assert (error.path, error.reason) == (helper.as_posix(), "was changed while it was checked")
 
@@ -117,7 +118,7 @@ def test_a_run_tells_of_a_file_that_is_changed_meanwhile(
         return found(*args)  # type: ignore[arg-type]  # what it is called with
 
     monkeypatch.setattr(checking, "_findings", changing)
-    outcome = check([tmp_path], defaults(preview=True))
+    outcome = check([tmp_path], defaults(EVERYTHING))
     (error,) = outcome.failures
     assert (error.path, error.reason) == (helper.as_posix(), "was changed while it was checked")
     (account,) = outcome.ended(State.FAILED)

@@ -133,6 +133,38 @@ def test_a_rule_that_did_not_run_may_need_its_comment() -> None:
     assert run(text, enabled=ALL - {"unused-suppression"}) == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ok  # noqa\n",
+        "ok  # noqa: E501\n",
+        "bad(x)  # noqa: FSD302, E501\n",
+        "bad(x)  # noqa: FSD3\n",
+        "ok  # noqa: FSD002\n",
+        "ok('# noqa: FSD302')\n",
+    ],
+)
+def test_a_noqa_that_is_not_ours_or_that_is_of_use_stays(text: str) -> None:
+    assert run(text, "direct-forward") == []
+
+
+def test_a_noqa_for_a_rule_that_did_not_run_stays() -> None:
+    for text in ("ok  # noqa: FSD302\n", "ok  # noqa: FSD3\n"):
+        assert run(text) == [("unused-suppression", 1)]
+        assert run(text, enabled=ALL - {"direct-forward"}) == []
+
+
+@pytest.mark.parametrize("code", ["FSD999", "fsd9", "FSD3021"])
+def test_a_noqa_with_an_unknown_code_is_reported(code: str) -> None:
+    source = from_text(f"x  # FSD noqa\ny  # noqa: {code}, E501\n", "a.py")
+    (finding,) = suppress(source, [], ALL)
+    message = finding.message.partition("; did you mean")[0]
+    assert message.partition("; `fsdplint rules`")[0] == (
+        f"invalid suppression comment: unknown rule {code!r}"
+    )
+    assert (finding.fix, finding.span.start) == (None, source.text.index("# noqa"))
+
+
 def test_an_unused_comment_may_be_meant() -> None:
     text = "ok  # fsdplint: ignore[direct-forward, unused-suppression]\n"
     assert run(text) == []
@@ -184,6 +216,16 @@ def test_a_comment_that_is_not_understood_is_reported(comment: str, message: str
             "bad(x)  # fsdplint: ignore[FSD301, direct-forward] -- why\n",
             "bad(x)  # fsdplint: ignore[FSD301] -- why\n",
         ),
+        ("x  # noqa: FSD302\ny\n", "x\ny\n"),
+        ("x  # NOQA:FSD302,FSD301\n", "x\n"),
+        ("x  # noqa: FSD302 -- a reason # type: ignore\n", "x  # type: ignore\n"),
+        ("x  # noqa: FSD302 a word\n", "x  # a word\n"),
+        ("x  # noqa: FSD302, E501\n", "x  # noqa: E501\n"),
+        ("x  # noqa: E501,FSD302\n", "x  # noqa: E501\n"),
+        ("x  # noqa: E501 W605,  FSD302,F401 -- why\n", "x  # noqa: E501 W605,F401 -- why\n"),
+        ("x  # noqa: FSD302,E501,\tFSD301 W605\r\n", "x  # noqa: E501 W605\r\n"),
+        ("x  # mine # noqa: FSD302\n", "x  # mine\n"),
+        ("bad(x)  # noqa: FSD301, FSD302\n", "bad(x)  # noqa: FSD301\n"),
     ],
 )
 def test_the_fix_removes_what_is_unused_and_nothing_else(before: str, after: str) -> None:

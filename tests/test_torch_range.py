@@ -8,6 +8,7 @@ from fsdplint.check import check
 from fsdplint.files.file import from_text
 from fsdplint.knowledge.torch_range import EARLIEST, UNBOUNDED, Release, TorchRange
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 _ARGUMENTS = "fsdp1-argument-to-fully-shard"
 _SWAPPED, _CLIPS = "optim-state-arguments-swapped", "clip-grad-util-on-fsdp1"
@@ -170,7 +171,7 @@ print(bool(torch.isnan(model.weight.grad).any()), bool((model.weight.grad > 0).a
 
 def _found(text: str, target: str) -> list[str]:
     source = from_text(text, "train.py")
-    settings = replace(defaults(preview=True), target_torch=TorchRange.parse(target))
+    settings = replace(defaults(EVERYTHING), target_torch=TorchRange.parse(target))
     outcome = check([source.path], settings, {source.path: source}, alone=True)
     return [f.rule for f in outcome.findings if f.rule in _ABOUT]
 

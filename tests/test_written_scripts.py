@@ -15,6 +15,7 @@ from fsdplint.fixes.edits import apply
 from fsdplint.report.inspection import inspection_as_text
 from fsdplint.report.style import plain
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 TRAIN = """\
 %%writefile train.py
@@ -50,7 +51,7 @@ def notebook(*cells: str) -> str:
 
 def found(*cells: str) -> list[Finding]:
     Path("nb.ipynb").write_text(notebook(*cells))
-    outcome = check(["nb.ipynb"], defaults(preview=True))
+    outcome = check(["nb.ipynb"], defaults(EVERYTHING))
     assert not outcome.failures
     assert {account.path for account in outcome.accounts} == {str(Path("nb.ipynb").absolute())}
     return list(outcome.findings)
@@ -62,7 +63,7 @@ def rules(*cells: str) -> list[str]:
 
 def cells_after(finding: Finding) -> list[str]:
     """Return the sources of the cells once a finding is fixed."""
-    outcome = check(["nb.ipynb"], defaults(preview=True))
+    outcome = check(["nb.ipynb"], defaults(EVERYTHING))
     (source,) = outcome.sources.values()
     assert finding.fix is not None
     data = source.edited(apply(source.text, finding.fix.edits)).encode()

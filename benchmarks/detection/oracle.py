@@ -91,13 +91,14 @@ def repaired(run: Run) -> Run | None:
     from fsdplint.check import check
     from fsdplint.fixes.apply import fixed
     from fsdplint.settings.config import defaults
+    from fsdplint.settings.rule_selection import EVERYTHING
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         write(run.files, folder)
-        outcome = check([folder], defaults(preview=True))
+        outcome = check([folder], defaults(EVERYTHING))
         changes = fixed(
-            outcome, lambda overlay: check([folder], defaults(preview=True), overlay), unsafe=True
+            outcome, lambda overlay: check([folder], defaults(EVERYTHING), overlay), unsafe=True
         )
     texts = {Path(new.path).relative_to(folder).as_posix(): new.text for _, new in changes.files}
     if not texts:

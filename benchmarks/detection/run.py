@@ -25,6 +25,7 @@ from fsdplint.finding import Finding
 from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Outcome
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 GOAL = 0.95
 
@@ -72,7 +73,7 @@ def examine(case: Mutant, folder: Path) -> Result:
 
 
 def _check(folder: Path, overlay: Mapping[str, SourceFile] | None = None) -> Outcome:
-    return check([folder], defaults(preview=True), overlay)
+    return check([folder], defaults(EVERYTHING), overlay)
 
 
 def _at(finding: Finding, case: Mutant, outcome: Outcome, folder: Path) -> bool:

@@ -15,6 +15,7 @@ from fsdplint.finding import Finding, Safety
 from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Outcome
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 ALL = "(all)"
 """The name for the fixes of all rules at once."""
@@ -25,7 +26,7 @@ def safe_fixes(program: Program) -> list[Fixed]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         write(program.files, folder)
-        outcome = check([folder], defaults(preview=True))
+        outcome = check([folder], defaults(EVERYTHING))
         rules = sorted({f.rule for f in outcome.findings if f.fix and f.fix.safety is Safety.SAFE})
         together = [ALL] if len(rules) > 1 else []
         found = [Fixed(rule, _fixed(folder, outcome, rule)) for rule in (*rules, *together)]
@@ -43,7 +44,7 @@ def write(files: Mapping[str, str], folder: Path) -> None:
 def _fixed(folder: Path, outcome: Outcome, rule: str) -> dict[str, str]:
     changes = fixed(
         outcome,
-        lambda overlay: check([folder], defaults(preview=True), overlay),
+        lambda overlay: check([folder], defaults(EVERYTHING), overlay),
         unsafe=False,
         curing=partial(_curing, rule),
     )

@@ -20,6 +20,7 @@ from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.outcome import Account, Outcome, State
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 from fsdplint.sources import Sources
 from fsdplint.suppression.comments import UNUSED, suppress
 
@@ -109,8 +110,9 @@ def _nothing_in(path: Path) -> str:
     excluded = len(discover([path]).files)
     if not excluded:
         return "contains no Python file to check"
-    every = "its only Python file" if excluded == 1 else f"all {excluded} Python files in it"
-    return f"the settings exclude {every}"
+    if excluded == 1:
+        return "its only Python file is excluded"
+    return f"all {excluded} Python files in it are excluded"
 
 
 def check_text(
@@ -126,7 +128,7 @@ def check_text(
     """
     source = from_text(text, path)
     overlay = {source.path: source}
-    settings = replace(defaults(preview=True), target_torch=torch)
+    settings = replace(defaults(EVERYTHING), target_torch=torch)
     outcome = check([source.path], settings, overlay, alone=True)
     if outcome.failures:
         raise outcome.failures[0]

@@ -18,6 +18,11 @@ class Severity(str, Enum):
     WARNING = "warning"
     NOTE = "note"
 
+    def is_at_least(self, other: Severity) -> bool:
+        """Return whether this is as severe as ``other``, or more."""
+        order = list(Severity)
+        return order.index(self) <= order.index(other)
+
 
 class Safety(str, Enum):
     """Whether the fix of one finding may be applied without being read.

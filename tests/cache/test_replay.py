@@ -193,6 +193,8 @@ CIRCUMSTANCES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "another version": later,
     "another Python": lambda patch: patch.setattr(sys, "version", "3.99"),
     "colours": lambda patch: patch.setenv("FORCE_COLOR", "1"),
+    "colours as other tools": lambda patch: patch.setenv("CLICOLOR_FORCE", "1"),
+    "another format": lambda patch: patch.setenv("FSDPLINT_OUTPUT_FORMAT", "json"),
     "links": lambda patch: patch.setenv("FORCE_HYPERLINK", "1"),
     "another terminal": lambda patch: patch.setenv("TERM_PROGRAM", "WezTerm"),
     "other modules": lambda patch: patch.setenv("PYTHONPATH", "elsewhere"),

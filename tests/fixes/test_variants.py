@@ -19,6 +19,7 @@ from fsdplint.files.file import SourceFile, from_bytes
 from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Outcome
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/scripts"
 SCRIPTS = [min(folder.glob("*.py")) for folder in sorted(FIXTURES.iterdir())]
@@ -78,7 +79,7 @@ def repaired(path: Path, data: bytes) -> tuple[list[str], bytes, list[str]]:
 
     def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
         files = {source.path: source, **overlay}
-        return check([source.path], defaults(preview=True), files, alone=True)
+        return check([source.path], defaults(EVERYTHING), files, alone=True)
 
     outcome = recheck({})
     changes = fixed(outcome, recheck, unsafe=True)

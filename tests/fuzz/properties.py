@@ -18,8 +18,9 @@ from fsdplint.finding import Finding
 from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Changes, Outcome
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
-SETTINGS = defaults(preview=True)
+SETTINGS = defaults(EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)

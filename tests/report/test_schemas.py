@@ -15,6 +15,7 @@ from fsdplint.check import check
 from fsdplint.cli import main as cli
 from fsdplint.report import render
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BROKEN = EXAMPLES / "broken"
@@ -33,7 +34,7 @@ def test_a_schema_is_one(name: str) -> None:
 
 
 def test_check() -> None:
-    outcome = check([EXAMPLES], defaults(preview=True))
+    outcome = check([EXAMPLES], defaults(EVERYTHING))
     assert len(outcome.findings) > 20
     document = json.loads(render(outcome, "json"))
     expect(document, "check")

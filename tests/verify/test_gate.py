@@ -99,7 +99,7 @@ def test_a_fix_without_a_clause_is_written_and_said_to_be_unproved(
 ) -> None:
     correct = (EXAMPLES / "correct" / SCRIPT).read_text()
     script.write_text(correct.replace("\ndist.destroy_process_group()\n", ""))
-    options = ("--fix", "--unsafe-fixes", "--verify", "--verify-args", "--steps 2")
+    options = ("--fix", "--pedantic", "--unsafe-fixes", "--verify", "--verify-args", "--steps 2")
     code, _, err = check(capsys, *options, SCRIPT)
 
     assert code == 0

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     Note = tuple[str, str, str, str]
 
 COMMAND, OFF, OFF_VARIABLE = "check", "--no-cache", "FSDPLINT_NO_CACHE"
-# Of the environment: what reports are coloured and linked by, what Python decodes and finds modules
-# by, and what asks click for completions.
+# Of the environment: what reports are coloured, linked and formatted by, what Python decodes and
+# finds modules by, and what asks click for completions.
 _VARIABLES = (
+    "CLICOLOR_FORCE",
     "DOMTERM",
     "FORCE_COLOR",
     "FORCE_HYPERLINK",
     "FSDPLINT_DEBUG",
+    "FSDPLINT_OUTPUT_FORMAT",
     "KONSOLE_VERSION",
     "NO_COLOR",
     "PYTHONPATH",

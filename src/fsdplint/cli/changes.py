@@ -29,14 +29,14 @@ def changed(
     piped: Mapping[str, SourceFile],
     script: str,
     options: Options,
-    quiet: bool,
+    reasons: bool,
 ) -> tuple[Outcome, Changes | None]:
     """Change files as ``options`` say; return what is left of ``before``, and the changes.
 
     Args:
         piped: standard input, if that is what is changed.
         script: what --verify runs to prove the changes.
-        quiet: whether the report says why findings are not fixed.
+        reasons: whether to print why findings are not fixed.
     """
     with progress("fsdplint: checking…"):
         changes = _made(before, recheck, options)
@@ -45,7 +45,7 @@ def changed(
     if not (options.diff or piped):
         changes = written(changes, recheck, at_once=options.proving)
     _print_changes(before, changes, piped, options)
-    if options.add_ignore is None and not quiet:
+    if options.add_ignore is None and reasons:
         _print_unfixed(changes.outcome)
     return changes.outcome, changes
 
@@ -79,7 +79,7 @@ def _print_changes(
     before: Outcome, changes: Changes, piped: Mapping[str, SourceFile], options: Options
 ) -> None:
     """Show the changes where they are not written, and say what they come to."""
-    for path, note in changes.notes:
+    for path, note in () if options.quiet else changes.notes:
         click.echo(f"fsdplint: {shown(changes.outcome, path)}: {printable(note)}", err=True)
     if options.diff:
         color = wants_colour(sys.stdout)
@@ -91,10 +91,10 @@ def _print_changes(
     silenced = len(before.findings) - len(changes.outcome.findings)
     fixing = options.add_ignore is None
     verb, count = ("fix", len(changes.fixed)) if fixing else ("suppress", silenced)
-    if changes.fixed:
+    if changes.fixed and not options.quiet:
         findings = f"{count} finding{'s'[: count != 1]}"
         # The report that follows is on files that nobody has yet.
-        would = f"Would {verb} {findings}. After that:"
+        would = f"Would {verb} {findings}." + ("" if options.fix_only else " After that:")
         click.echo(would if options.diff else f"{verb.capitalize()}ed {findings}.", err=True)
 
 

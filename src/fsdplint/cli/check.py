@@ -3,79 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import click
 
 from fsdplint.cache.ir_pack import Packs
 from fsdplint.cache.recording import Recording
-from fsdplint.check import check as run
 from fsdplint.cli import CLEAN, FAILED, FINDINGS
-from fsdplint.cli.options import Options, Output, check_options, expect_apart, outputs
+from fsdplint.cli.options import Options, check_options
+from fsdplint.cli.outputs import Output, expect_apart, outputs
+from fsdplint.cli.plan import Plan, planned
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped
-from fsdplint.files.discover import searched
-from fsdplint.files.file import SourceFile, absolute, from_bytes, too_large
-from fsdplint.outcome import Account, Outcome, State, merged, united
+from fsdplint.files.file import SourceFile, from_bytes, too_large
+from fsdplint.outcome import Changes, Outcome
 from fsdplint.process.terminal import deliver, progress, wants_colour, wants_links
 from fsdplint.report import STATISTICS, render
 from fsdplint.report.places import early_stop_lines, failure_line
-from fsdplint.report.style import Style, plain
-from fsdplint.settings.config import Group, Settings, groups_for, select_rules, settings_for
-
-if TYPE_CHECKING:
-    from fsdplint.suppression.baseline import Baseline
+from fsdplint.report.style import Style
+from fsdplint.settings.config import settings_for
 
 _STDIN = "-"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The files to check, in groups with separate settings and baselines.
-
-    Attributes:
-        piped: code from standard input.
-        packs: the IR of files, including that of other runs unless this run changes files.
-    """
-
-    groups: tuple[Group, ...]
-    baselines: tuple[Baseline | None, ...]
-    piped: Mapping[str, SourceFile]
-    packs: Packs
-
-    def wholes(self, overlay: Mapping[str, SourceFile]) -> list[Outcome]:
-        """Return the outcome of each group, reading ``overlay`` instead of the files on disk."""
-        whole = {**self.piped, **overlay}
-        return [
-            _excluding(run(group.paths, group.settings, whole, packs=self.packs), group)
-            for group in self.groups
-        ]
-
-    def new(self, wholes: Sequence[Outcome]) -> Outcome:
-        """Return one outcome: the findings of ``wholes`` that are in no baseline."""
-        return merged(list(map(_new, wholes, self.baselines)))
-
-    def recheck(self, overlay: Mapping[str, SourceFile]) -> Outcome:
-        """Return the outcome of reading ``overlay`` instead of the files on disk."""
-        return self.new(self.wholes(overlay))
-
-    def used(self, wholes: Sequence[Outcome]) -> Iterator[str]:
-        """Yield the files that no report may replace."""
-        yield from (account.path for whole in wholes for account in whole.accounts)
-        yield from (old.file for old in self.baselines if old)
-
-    def is_strict(self, wholes: Sequence[Outcome]) -> bool:
-        """Return whether the analysis stopped early in a group for which that is a failure."""
-        pairs = zip(self.groups, wholes, strict=True)
-        return any(group.settings.strict and whole.partly for group, whole in pairs)
-
-    def gone(self, wholes: Sequence[Outcome]) -> Iterator[str]:
-        """Yield a line for each baseline with findings that are no longer in ``wholes``."""
-        for group, whole, old in zip(self.groups, wholes, self.baselines, strict=True):
-            if old and (line := _gone(whole, old, group)):
-                yield line
 
 
 @click.command()
@@ -92,8 +41,39 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
     paths, piped = _inputs(paths, options.stdin_filename)
     # Changes to files never rest on the cache of an earlier run.
     packs = Packs(on_disk=recording is not None and not options.changes)
-    plan = _planned(options, paths, piped, packs)
+    if options.watch:
+        from fsdplint.cli.watch import watch
+
+        used = list(filter(None, (options.config, options.baseline)))
+        return watch(lambda: _run(options, paths, piped, packs, None), paths, used, options.quiet)
+    return _run(options, paths, piped, packs, recording)
+
+
+def _run(
+    options: Options,
+    paths: tuple[str, ...],
+    piped: Mapping[str, SourceFile],
+    packs: Packs,
+    recording: Recording | None,
+) -> int:
+    """Make a plan and carry it out, or show it, and return the exit code."""
+    plan = planned(options, paths, piped, packs)
     reports = _reports(options, paths)
+    if options.show_files or options.show_settings:
+        from fsdplint.cli.show import show_files, show_settings
+
+        return show_files(plan) if options.show_files else show_settings(plan)
+    return _checked(plan, options, paths, reports, recording)
+
+
+def _checked(
+    plan: Plan,
+    options: Options,
+    paths: tuple[str, ...],
+    reports: Sequence[Output],
+    recording: Recording | None,
+) -> int:
+    """Carry out the plan, and return the exit code."""
     with progress("fsdplint: checking…"):
         wholes = plan.wholes({})
         outcome = plan.new(wholes)
@@ -103,45 +83,43 @@ def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) 
         from fsdplint.cli.changes import changed  # with all that fixes take
 
         full = any(report.format_ == "full" and not report.file for report in reports)
-        outcome, changes = changed(outcome, plan.recheck, piped, paths[0], options, quiet=full)
+        reasons = not (full or options.quiet or options.fix_only)
+        outcome, changes = changed(outcome, plan.recheck, plan.piped, paths[0], options, reasons)
     gone = list(plan.gone(wholes))
-    aside = options.diff or bool(changes and piped)
-    said = _report(outcome, reports, options.statistics, gone, aside)
-    more = bool(gone or (options.diff and changes and changes.files))
-    code = _exit_code(outcome, options, more, plan.is_strict(wholes))
-    if recording and not (options.changes or piped or any(report.file for report in reports)):
+    strict = plan.is_strict(wholes)
+    aside = options.diff or bool(changes and plan.piped)
+    said = _said(_lines(plan, outcome, options, gone, strict))
+    said += _report(outcome, () if options.fix_only else reports, options, aside)
+    fails = bool(gone) or plan.fails_on(outcome.findings)
+    code = _exit_code(outcome, changes, options, fails, strict)
+    if recording and not (options.changes or plan.piped or any(r.file for r in reports)):
         recording.keep(said, code)
-    packs.save()
+    plan.packs.save()
     return code
 
 
-def _exit_code(outcome: Outcome, options: Options, more: bool, strict: bool) -> int:
+def _exit_code(
+    outcome: Outcome, changes: Changes | None, options: Options, fails: bool, strict: bool
+) -> int:
     """Return the exit code of a run.
 
     Args:
-        more: whether there is something to report besides findings.
+        fails: whether there is something to report on which the run fails.
         strict: whether an early stop counts as a failure.
     """
     if outcome.failures or (strict and outcome.partly):
         return FAILED
-    return FINDINGS if (outcome.findings or more) and not options.exit_zero else CLEAN
-
-
-def _planned(
-    options: Options,
-    paths: tuple[str, ...],
-    piped: Mapping[str, SourceFile],
-    packs: Packs,
-) -> Plan:
-    known = groups_for(paths, options.config, options.isolated, options.preview)
-    groups = tuple(_narrowed(group, options) for group in known)
-    baselines = (_baseline(g.settings, options.baseline, options.no_baseline) for g in groups)
-    return Plan(groups, tuple(baselines), piped, packs)
+    changed = bool(changes and changes.files)
+    fails = fails and not options.fix_only
+    fails |= changed and (options.diff or options.exit_non_zero_on_fix)
+    return FINDINGS if fails and not options.exit_zero else CLEAN
 
 
 def _reports(options: Options, paths: tuple[str, ...]) -> tuple[Output, ...]:
-    shared = settings_for(paths, options.config, options.isolated, options.preview)
+    shared = settings_for(paths, options.config, options.isolated, options.opt_in)
     reports = outputs(options.formats, options.output_file, shared.output_format)
+    if options.fix_only and any(report.file for report in reports):
+        raise click.UsageError("--fix-only prints no report, so none can go to a file")
     other = {report.format_ for report in reports} - STATISTICS.keys()
     if options.statistics and other:
         raise click.UsageError(
@@ -168,73 +146,45 @@ def _inputs(
     return (source.path,), {source.path: source}
 
 
-def _narrowed(group: Group, options: Options) -> Group:
-    """Return ``group`` as the command line narrows it: rules, excluded paths and strictness."""
-    settings = select_rules(group.settings, *options.selectors)
-    settings = replace(settings, strict=settings.strict or options.strict)
-    forced = options.force_exclude
-    paths = searched(group.paths, settings.exclude) if forced else group.paths
-    excluded = tuple(path for path in group.paths if path not in paths)
-    return Group(paths, settings, excluded)
+def _lines(
+    plan: Plan, outcome: Outcome, options: Options, gone: Sequence[str], strict: bool
+) -> list[str]:
+    """Return what to print beside the report: errors, and unless --quiet is given, notes."""
+    lines = [*gone, *(failure_line(outcome, failure) for failure in outcome.failures)]
+    if strict or not options.quiet:
+        lines += early_stop_lines(outcome)
+    if options.verbose:
+        from fsdplint.cli.show import verbose_lines
+
+        lines += verbose_lines(plan, outcome)
+    return lines
 
 
-def _excluding(outcome: Outcome, group: Group) -> Outcome:
-    """Return ``outcome`` with an account of each path that was given and excluded."""
-    left = [
-        Account(absolute(path), State.SKIPPED, "excluded by the settings")
-        for path in group.excluded
-    ]
-    return replace(outcome, accounts=united([*outcome.accounts, *left]))
-
-
-# Baselines are imported where there is one, with what it takes to know findings by.
-
-
-def _baseline(settings: Settings, given: str | None, none: bool) -> Baseline | None:
-    known = None if none else given or settings.baseline
-    if not known:
-        return None
-    from fsdplint.suppression.baseline import load
-
-    return load(known)
-
-
-def _new(outcome: Outcome, old: Baseline | None) -> Outcome:
-    if old is None:
-        return outcome
-    from fsdplint.suppression.baseline import without
-
-    return without(outcome, old)
-
-
-def _gone(whole: Outcome, old: Baseline, group: Group) -> str:
-    from fsdplint.cli.baseline import gone_line
-    from fsdplint.suppression.baseline import Scope
-
-    return gone_line(whole, old, Scope(group.paths, group.settings))
+def _said(lines: Iterable[str]) -> list[tuple[bool, str]]:
+    """Print ``lines`` on standard error, and return them as `_report` does."""
+    said = [(True, f"fsdplint: {line}\n") for line in lines]
+    for _, text in said:
+        click.echo(text, nl=False, err=True)
+    return said
 
 
 def _report(
-    outcome: Outcome, reports: Sequence[Output], counts: bool, gone: Sequence[str], aside: bool
+    outcome: Outcome, reports: Sequence[Output], options: Options, aside: bool
 ) -> list[tuple[bool, str]]:
     """Write reports and print reports, on standard error if standard output is another's.
 
     Returns:
         What was printed, in order, and whether on standard error.
     """
-    failures = (failure_line(outcome, failure) for failure in outcome.failures)
-    lines = [*gone, *failures, *early_stop_lines(outcome)]
-    said = [(True, f"fsdplint: {line}\n") for line in lines]
-    for _, text in said:
-        click.echo(text, nl=False, err=True)
+    said = []
     # Files first: who reads standard output may close it.
     for report in sorted(reports, key=lambda report: report.file is None):
         stream = sys.stderr if aside else sys.stdout
-        style = plain
+        style = Style(summary=not options.quiet)
         if report.file is None:
-            style = Style(wants_colour(stream), wants_links(stream))
-        text = render(outcome, report.format_, style=style, counts=counts)
-        deliver(text, report.file, style != plain, aside)
+            style = Style(wants_colour(stream), wants_links(stream), summary=not options.quiet)
+        text = render(outcome, report.format_, style=style, counts=options.statistics)
+        deliver(text, report.file, style.color or style.links, aside)
         if report.file is None:
             said.append((aside, text))
     return said

@@ -14,16 +14,17 @@ import click
 
 from fsdplint.check import check
 from fsdplint.cli import CLEAN, FAILED, FINDINGS
+from fsdplint.cli.completion import complete_rule_or_path
 from fsdplint.files.file import absolute, too_large
 from fsdplint.outcome import Outcome
 from fsdplint.pages import page
-from fsdplint.process.terminal import columns, progress, show, wants_colour
+from fsdplint.process.terminal import color_option, columns, progress, show, wants_colour
 from fsdplint.report.places import failure_line
 from fsdplint.report.style import Style
 from fsdplint.rule import Rule
 from fsdplint.rules import RULES
 from fsdplint.settings.config import settings_for
-from fsdplint.settings.rule_selection import find
+from fsdplint.settings.rule_selection import EVERYTHING, find
 from fsdplint.urls import rule_url
 
 if TYPE_CHECKING:
@@ -50,9 +51,12 @@ class Diagnosis(NamedTuple):
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="RULE | [PATHS]...")
+@click.argument(
+    "words", nargs=-1, metavar="RULE | [PATHS]...", shell_complete=complete_rule_or_path
+)
 @click.option(
     "--error",
+    type=click.Path(),
     metavar="FILE",
     help="Explain this log (- for standard input), flight recorder dump, or folder of dumps.",
 )
@@ -63,6 +67,7 @@ class Diagnosis(NamedTuple):
     show_default=True,
     help="Output format.",
 )
+@color_option
 def explain(words: tuple[str, ...], error: str | None, output_format: str) -> int:
     """Print the page of RULE (name or code).
 
@@ -157,7 +162,7 @@ def _suspects(suspected: Sequence[Rule], paths: tuple[str, ...]) -> Outcome:
     """Return what the suspected rules, and no others, find in ``paths``; without paths, nothing."""
     if not paths:
         return Outcome((), {}, base=Path.cwd().as_posix())
-    settings = settings_for(paths, None, False, preview=True)
+    settings = settings_for(paths, None, False, EVERYTHING)
     names = frozenset(rule.name for rule in suspected)
     with progress("fsdplint: checking…"):
         return check(paths, replace(settings, select=names, per_file_ignores=()))

@@ -7,7 +7,7 @@ import sys
 import click
 
 from fsdplint.check import inspect as understand
-from fsdplint.process.terminal import progress, show, wants_colour
+from fsdplint.process.terminal import color_option, progress, show, wants_colour
 from fsdplint.report.inspection import inspection_as_json, inspection_as_text
 from fsdplint.report.style import Style
 
@@ -21,6 +21,7 @@ from fsdplint.report.style import Style
     show_default=True,
     help="Output format.",
 )
+@color_option
 def inspect(script: str, output_format: str) -> None:
     """Show the models, sharding, and optimizers found in SCRIPT.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,8 +21,10 @@ import click
 from fsdplint import __version__
 from fsdplint.cache.recording import recording
 from fsdplint.cli import CLEAN, FAILED, INTERRUPTED
+from fsdplint.files.discover import SUFFIXES
 from fsdplint.process.streams import tolerate_any_text
-from fsdplint.process.terminal import printable
+from fsdplint.process.terminal import color_option, printable
+from fsdplint.suggest import suggest
 
 _LONGEST = 2_000  # characters of an error's line, which may quote a setting
 # The module that each command, which has its name there, is imported from when it is given.
@@ -80,7 +83,7 @@ def explained(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
-    from fsdplint.cli.options import OutputError
+    from fsdplint.cli.outputs import OutputError
     from fsdplint.files.decoding import SourceError
     from fsdplint.settings.config import ConfigError
     from fsdplint.settings.rule_selection import UnknownRuleError
@@ -119,13 +122,38 @@ class _Commands(click.Group):
         command: click.Command = getattr(import_module(module), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that ``args`` give, or suggest the one that is meant.
+
+        Raises:
+            click.UsageError: there is no such command.
+        """
+        name = args[0]
+        if name not in _COMMANDS and not ctx.resilient_parsing:
+            meant = f"; did you mean {_check_of(args)}?" if _is_path(name) else ""
+            hint = meant or suggest(name, _COMMANDS) or f"; the commands are {', '.join(_COMMANDS)}"
+            raise click.UsageError(f"no such command {name!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _is_path(word: str) -> bool:
+    return word == "-" or word.endswith(SUFFIXES) or os.path.lexists(word)
+
+
+def _check_of(words: Sequence[str]) -> str:
+    """Return the check of ``words`` as a command in double quotes."""
+    return f'"{shlex.join(["fsdplint", "check", *words])}"'
+
 
 @click.group(
     cls=_Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(__version__, message="fsdplint %(version)s")
+@color_option
+@click.version_option(__version__, "-V", "--version", message="fsdplint %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Find, explain, and fix mistakes in PyTorch FSDP training code.

@@ -1,10 +1,8 @@
-"""The options of `check`, and the outputs that they select."""
+"""The options of `check`."""
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,11 @@ from typing import Any
 import click
 
 from fsdplint.cache.replay import OFF
-from fsdplint.files.file import absolute
-from fsdplint.files.links import DECLINED, leaves
+from fsdplint.cli.completion import complete_format, complete_selectors
+from fsdplint.process.terminal import color_option
 from fsdplint.report import REPORTS
-from fsdplint.suggest import suggest
+from fsdplint.settings.config import SEVERITIES
+from fsdplint.settings.rule_selection import OptIn
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,7 @@ class Options:
     """The options of `check`, which its help describes."""
 
     fix: bool
+    fix_only: bool
     unsafe_fixes: bool
     diff: bool
     add_ignore: str | None
@@ -35,28 +35,48 @@ class Options:
     ignore: tuple[str, ...]
     extend_select: tuple[str, ...]
     preview: bool
+    pedantic: bool
     formats: tuple[str, ...]
     output_file: str | None
     statistics: bool
+    quiet: bool
+    verbose: bool
+    fail_on: str | None
     exit_zero: bool
+    exit_non_zero_on_fix: bool
     strict: bool
     baseline: str | None
     no_baseline: bool
+    exclude: tuple[str, ...]
+    extend_exclude: tuple[str, ...]
     force_exclude: bool
     stdin_filename: str | None
     config: str | None
     isolated: bool
     no_cache: bool
+    watch: bool
+    show_files: bool
+    show_settings: bool
 
     @property
     def changes(self) -> bool:
         """True if files are to be changed, or their changes shown."""
-        return self.fix or self.diff or self.add_ignore is not None
+        return self.fixes or self.diff or self.add_ignore is not None
+
+    @property
+    def fixes(self) -> bool:
+        """True if fixes are to be applied."""
+        return self.fix or self.fix_only
 
     @property
     def selectors(self) -> tuple[list[str], list[str], list[str]]:
         """The words of --select, --ignore and --extend-select."""
-        return _split(self.select), _split(self.ignore), _split(self.extend_select)
+        return split(self.select), split(self.ignore), split(self.extend_select)
+
+    @property
+    def opt_in(self) -> OptIn:
+        """The kinds of rules that --preview and --pedantic turn on."""
+        return OptIn(self.preview, self.pedantic)
 
     def expect_consistent(self, paths: tuple[str, ...]) -> None:
         """Return if the options go together, and with ``paths``.
@@ -65,20 +85,29 @@ class Options:
             click.UsageError: they do not.
         """
         reason = self.add_ignore
-        if self.unsafe_fixes and not (self.fix or self.diff):
+        if self.quiet and self.verbose:
+            raise click.UsageError("--quiet cannot be combined with --verbose")
+        if self.unsafe_fixes and not (self.fixes or self.diff):
             raise click.UsageError("--unsafe-fixes requires --fix or --diff")
-        if reason is not None and self.fix:
+        if reason is not None and self.fixes:
             raise click.UsageError("--add-ignore cannot be combined with --fix")
         if reason is not None and not (reason.isprintable() and reason.strip()):
             raise click.UsageError("--add-ignore requires a reason of one line")
-        if self.proving and not (self.fix and paths and Path(paths[0]).is_file()):
+        if self.proving and not (self.fixes and paths and Path(paths[0]).is_file()):
             raise click.UsageError("--verify requires --fix, and a script as the first path")
+        if self.watch and (self.show_files or self.show_settings):
+            raise click.UsageError(
+                "--watch cannot be combined with --show-files or --show-settings"
+            )
+        if self.watch and (self.proving or "-" in paths):
+            raise click.UsageError("--watch cannot be combined with --verify or standard input")
         if self.baseline and self.no_baseline:
             raise click.UsageError("--baseline cannot be combined with --no-baseline")
 
 
-def _split(selectors: tuple[str, ...]) -> list[str]:
-    return [word.strip() for selector in selectors for word in selector.split(",")]
+def split(lists: tuple[str, ...]) -> list[str]:
+    """Return the words of ``lists``, in each of which commas separate them."""
+    return [word.strip() for words in lists for word in words.split(",")]
 
 
 def _expect_steps(_context: click.Context, _option: click.Parameter, value: str) -> str:
@@ -96,13 +125,24 @@ def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
         ("--ignore", "Disable these rules."),
         ("--select", "Run only these rules: names, codes, code prefixes such as FSD3, or ALL."),
     ):
-        command = click.option(name, multiple=True, metavar="RULE,…", help=help_)(command)
+        command = click.option(
+            name,
+            multiple=True,
+            metavar="RULE,…",
+            help=help_,
+            shell_complete=complete_selectors,
+        )(command)
     return command
 
 
 _ALL = (
     click.argument("paths", nargs=-1, type=click.Path()),
     click.option("--fix", is_flag=True, help="Apply safe fixes."),
+    click.option(
+        "--fix-only",
+        is_flag=True,
+        help="Apply safe fixes, but do not report findings that are left, or fail on them.",
+    ),
     click.option(
         "--unsafe-fixes", is_flag=True, help="Include unsafe fixes (with --fix or --diff)."
     ),
@@ -157,20 +197,47 @@ _ALL = (
         "--preview", is_flag=True, help="Include preview rules in ALL and in code prefixes."
     ),
     click.option(
+        "--pedantic",
+        is_flag=True,
+        help="Include rules of severity note in ALL and in code prefixes: advice, and faults that "
+        "rarely do harm.",
+    ),
+    click.option(
         "--output-format",
         "formats",
         multiple=True,
         metavar="NAME[=FILE]",
+        shell_complete=complete_format,
+        envvar="FSDPLINT_OUTPUT_FORMAT",
+        show_envvar=True,
         help=f"Report format: {', '.join(REPORTS)}. Append =FILE to write the report to a file; "
         "repeat the option for several reports. The default is full.",
     ),
     click.option(
+        "-o",
         "--output-file",
         type=click.Path(),
         help="Write the report to this file instead of standard output.",
     ),
     click.option("--statistics", is_flag=True, help="Print the number of findings per rule."),
-    click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only findings and errors; no summary."),
+    click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        help="Print the settings file, the rules, and what happened to each file.",
+    ),
+    click.option(
+        "--fail-on",
+        type=click.Choice(SEVERITIES),
+        help="Exit with 1 only if a finding is at least this severe. The default is warning.",
+    ),
+    click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 even if there are findings."),
+    click.option(
+        "--exit-non-zero-on-fix",
+        is_flag=True,
+        help="Exit with 1 if files were changed, even if no findings are left.",
+    ),
     click.option(
         "--strict", is_flag=True, help="Exit with 2 if the analysis of a program stopped early."
     ),
@@ -178,6 +245,18 @@ _ALL = (
         "--baseline", type=click.Path(), help="Report only findings not in this baseline."
     ),
     click.option("--no-baseline", is_flag=True, help="Ignore the baseline from the settings."),
+    click.option(
+        "--exclude",
+        multiple=True,
+        metavar="PATTERN,…",
+        help="Exclude these files and folders instead of those that the settings exclude.",
+    ),
+    click.option(
+        "--extend-exclude",
+        multiple=True,
+        metavar="PATTERN,…",
+        help="Exclude these files and folders in addition to those that the settings exclude.",
+    ),
     click.option(
         "--force-exclude",
         is_flag=True,
@@ -195,6 +274,12 @@ _ALL = (
     ),
     click.option("--isolated", is_flag=True, help="Ignore all settings files."),
     click.option(OFF, is_flag=True, help="Disable the cache."),
+    color_option,
+    click.option("-w", "--watch", is_flag=True, help="Check again whenever a file changes."),
+    click.option("--show-files", is_flag=True, help="List the files to check, and check none."),
+    click.option(
+        "--show-settings", is_flag=True, help="Print the settings that apply, and check nothing."
+    ),
 )
 
 
@@ -203,94 +288,3 @@ def check_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_ALL):
         command = option(command)
     return command
-
-
-# What can follow another report on one stream: lines for people, and for GitHub among them.
-_LINEWISE = ("full", "concise", "github")
-
-
-class OutputError(ValueError):
-    """Outputs that cannot be made; the message is one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A report in the format called ``format_``, to ``file`` or, without one, a stream."""
-
-    format_: str
-    file: str | None = None
-
-
-def outputs(words: Sequence[str], file: str | None, default: str) -> tuple[Output, ...]:
-    """Return the outputs for ``words``, each ``NAME`` or ``NAME=FILE``.
-
-    Args:
-        file: where the one that names no file goes.
-        default: the format if there are no words.
-
-    Raises:
-        OutputError: a word is invalid, or two outputs would go to one place.
-    """
-    made = [_output(word) for word in words or [default]]
-    shown = [output for output in made if output.file is None]
-    if file is not None:
-        if len(shown) != 1:
-            raise OutputError(
-                "--output-file takes one report; use --output-format NAME=FILE for each"
-            )
-        made[made.index(shown[0])] = Output(shown[0].format_, _file(file, "--output-file"))
-    elif len(shown) > 1:
-        _expect_lines(shown)
-    _expect_different(made)
-    return tuple(made)
-
-
-def _output(word: str) -> Output:
-    name, equals, file = word.partition("=")
-    if name not in REPORTS:
-        hint = suggest(name, REPORTS) or f"; the formats are {', '.join(REPORTS)}"
-        raise OutputError(f"unknown output format {name!r}{hint}")
-    return Output(name, _file(file, word) if equals else None)
-
-
-def _file(file: str, word: str) -> str:
-    if file in ("", "-"):
-        raise OutputError(f"{word}: expected a file name, not {file!r}")
-    if not Path(file).absolute().parent.is_dir():
-        raise OutputError(f"{file}: {os.strerror(errno.ENOENT)}")
-    if Path(file).is_dir():
-        raise OutputError(f"{file}: {os.strerror(errno.EISDIR)}")
-    if leaves(absolute(file)):
-        raise OutputError(f"{file}: {DECLINED.format('it')}")
-    return file
-
-
-def expect_apart(made: Sequence[Output], used: Iterable[str]) -> None:
-    """Return if no report would replace a file that the run ``used``.
-
-    Raises:
-        OutputError: one would.
-    """
-    written = [each.file for each in made if each.file and Path(each.file).exists()]
-    for path in used if written else ():
-        for file in written:
-            if Path(path).exists() and Path(path).samefile(file):
-                raise OutputError(f"{file}: the report would overwrite a file that this run reads")
-
-
-def _expect_lines(shown: Sequence[Output]) -> None:
-    for output in shown:
-        if output.format_ not in _LINEWISE:
-            name = output.format_
-            raise OutputError(
-                f"{name} cannot share standard output with another report; use {name}=FILE"
-            )
-
-
-def _expect_different(made: Sequence[Output]) -> None:
-    taken: set[str] = set()
-    for output in made:
-        place = output.format_ if output.file is None else os.path.realpath(output.file)
-        if place in taken:
-            raise OutputError(f"{output.file or output.format_} is given twice")
-        taken.add(place)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".py", ".pyi", ".ipynb")
 _MAX_IGNORES = 1_000_000  # bytes of a .gitignore; a larger one leaves nothing out
 _ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "fsdplint.toml")
-_SKIPPED_DIRECTORIES = frozenset(
+SKIPPED_DIRECTORIES = frozenset(
     {
         ".bzr",
         ".direnv",
@@ -53,6 +53,7 @@ class Patterns:
     """Gitignore lines that hold for what is below ``base``."""
 
     base: str
+    lines: tuple[str, ...]
     spec: GitIgnoreSpec
 
     @classmethod
@@ -64,11 +65,12 @@ class Patterns:
         """
         from pathspec import GitIgnoreSpec
 
+        lines = tuple(lines)
         spec = GitIgnoreSpec.from_lines(lines)
         for pattern in spec.patterns:
             if pattern.regex is not None:
                 pattern.regex = re.compile(_without_backtracking(pattern.regex.pattern))
-        return cls(base, spec)
+        return cls(base, lines, spec)
 
     def decide(self, path: str, directory: bool) -> bool | None:
         """Return whether the last matching pattern excludes ``path``, None without a match."""
@@ -153,7 +155,7 @@ def _left_out(relative: str, exclude: Sequence[Patterns]) -> bool:
     steps = [(path, disk.is_folder(path)), *((folder, True) for folder in path.parents)]
     inside = [(step, directory) for step, directory in steps if step.name not in ("", "..")]
     return any(
-        (directory and step.name in _SKIPPED_DIRECTORIES)
+        (directory and step.name in SKIPPED_DIRECTORIES)
         or any(patterns.decide(absolute(step), directory) for patterns in exclude)
         for step, directory in inside
     )
@@ -244,7 +246,7 @@ class _Walk:
         """
         for entry in self.entries(path):
             link, directory = entry.is_symlink(), _is_directory(entry)
-            wanted = entry.name not in _SKIPPED_DIRECTORIES if directory else _is_source(entry)
+            wanted = entry.name not in SKIPPED_DIRECTORIES if directory else _is_source(entry)
             if not wanted or self.left_out(entry.path, directory, ignores):
                 continue
             if directory and disk.exists(f"{entry.path}{os.sep}pyvenv.cfg"):

@@ -19,8 +19,8 @@ import click
 from fsdplint.cache.ir_pack import Packs
 from fsdplint.check import inspect as understand
 from fsdplint.cli.changes import written
-from fsdplint.cli.check import Plan
 from fsdplint.cli.explain import diagnosis, rule_as_json
+from fsdplint.cli.plan import Plan
 from fsdplint.fixes.apply import fixed
 from fsdplint.outcome import Outcome
 from fsdplint.report import render

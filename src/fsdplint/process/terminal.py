@@ -22,18 +22,46 @@ _WITH_LINKS = {
     "TERM_PROGRAM": ("Hyper", "WezTerm", "ghostty", "iTerm.app", "vscode"),
     "TERM": ("alacritty", "xterm-ghostty", "xterm-kitty"),
 }
+_FORCING = ("FORCE_COLOR", "CLICOLOR_FORCE")
 _TERMINALS = ("DOMTERM", "KONSOLE_VERSION", "VTE_VERSION", "WT_SESSION")
 """Terminals that show hyperlinks: by values of common variables, and by unique variables."""
 COMMAND = re.compile(r"#(?=#\w*\[)")
 """Matches what CI runners take for a command, anywhere in a line."""
 
 
+_COLOURS = {"auto": None, "always": True, "never": False}
+
+
+def _set_colour(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.color = _COLOURS[value]
+
+
+color_option = click.option(
+    "--color",
+    type=click.Choice(tuple(_COLOURS)),
+    callback=_set_colour,
+    expose_value=False,
+    help="Color the output. The default is auto: on a terminal, unless NO_COLOR is set, or if "
+    "FORCE_COLOR or CLICOLOR_FORCE is.",
+)
+
+
 def wants_colour(stream: TextIO | None) -> bool:
     """Return whether to colour what goes to ``stream``, which is None if it was closed."""
+    chosen = _chosen_colour()
+    if chosen is not None:
+        return chosen
     if os.environ.get("NO_COLOR"):
         return False
-    forced = os.environ.get("FORCE_COLOR", "0")
-    return forced not in ("", "0") or (stream is not None and stream.isatty())
+    forced = any(os.environ.get(name, "") not in ("", "0") for name in _FORCING)
+    return forced or (stream is not None and stream.isatty())
+
+
+def _chosen_colour() -> bool | None:
+    """Return what --color says, None for auto."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.color
 
 
 def wants_links(stream: TextIO | None) -> bool:
@@ -45,6 +73,8 @@ def wants_links(stream: TextIO | None) -> bool:
     if forced is not None:
         return forced not in ("", "0")
     if stream is None or not stream.isatty() or os.environ.get("NO_COLOR"):
+        return False
+    if _chosen_colour() is False:
         return False
     return any(os.environ.get(name, "") in values for name, values in _WITH_LINKS.items()) or any(
         os.environ.get(name) for name in _TERMINALS

@@ -26,10 +26,12 @@ class Style:
 
     Attributes:
         links: whether the terminal shows hyperlinks (OSC 8).
+        summary: whether a report ends with a summary.
     """
 
     color: bool = False
     links: bool = False
+    summary: bool = True
 
     def __call__(self, text: str, role: str) -> str:
         """Return ``text`` with the terminal's codes for ``role``, if it has colours."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fsdplint.finding import Finding, Safety
 from fsdplint.outcome import Outcome, State
@@ -16,13 +16,13 @@ from fsdplint.urls import rule_url
 def full(outcome: Outcome, style: Style) -> str:
     """Return each finding with its frames, its fix and its page, and the summary."""
     parts = ["\n".join(described(outcome, finding, style)) + "\n" for finding in outcome.findings]
-    return "\n".join([*parts, summary(outcome)]) + "\n"
+    return "\n".join([*parts, *_summary(outcome, style)])
 
 
 def concise(outcome: Outcome, style: Style) -> str:
     """Return a line for each finding, marked [*] if it has a fix, and the summary."""
     lines = [_headline(outcome, finding, style) for finding in outcome.findings]
-    return "\n".join([*lines, summary(outcome)]) + "\n"
+    return _text(lines, outcome, style)
 
 
 def statistics(outcome: Outcome, style: Style) -> str:
@@ -33,7 +33,15 @@ def statistics(outcome: Outcome, style: Style) -> str:
         f"{count:>{width}} {style(code, 'code')} {'[*]' if fixable == count else '[ ]'} {name}"
         for code, name, count, fixable in rows
     ]
-    return "\n".join([*lines, summary(outcome)]) + "\n"
+    return _text(lines, outcome, style)
+
+
+def _text(lines: Iterable[str], outcome: Outcome, style: Style) -> str:
+    return "".join([*(f"{line}\n" for line in lines), *_summary(outcome, style)])
+
+
+def _summary(outcome: Outcome, style: Style) -> list[str]:
+    return [f"{summary(outcome)}\n"] if style.summary else []
 
 
 def count_by_rule(outcome: Outcome) -> list[tuple[str, str, int, int]]:

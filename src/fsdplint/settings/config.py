@@ -14,21 +14,26 @@ from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.discover import Patterns
 from fsdplint.files.file import absolute, regular
+from fsdplint.finding import Severity
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.report import REPORTS
 from fsdplint.settings.keys import KEYS
 from fsdplint.settings.pins import pinned_torch
-from fsdplint.settings.rule_selection import ALWAYS_SELECTED, resolve
+from fsdplint.settings.rule_selection import ALWAYS_SELECTED, EVERYTHING, OptIn, resolve
 from fsdplint.suggest import suggest
 
+SEVERITIES = tuple(severity.value for severity in Severity)
 _MAX_SIZE = 1_000_000  # bytes, a hundred times what a large pyproject.toml has
 # A key of many parts, which takes the parser a time that grows with their square.
 _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
 _DEEP = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*\.[ \t]*){{50}}")
 
 
-def _by_default(preview: bool = False) -> frozenset[str]:
-    return resolve(["ALL"], preview)
+_NOTHING = OptIn()
+
+
+def _by_default(opt_in: OptIn = _NOTHING) -> frozenset[str]:
+    return resolve(["ALL"], opt_in)
 
 
 class ConfigError(Exception):
@@ -40,14 +45,15 @@ class Settings:
     """The settings of a run.
 
     Attributes:
-        select: names of the rules to run; all but the preview rules by default.
+        select: names of the rules to run; by default all that need no opt-in.
         per_file_ignores: patterns of files, each with the names of rules not to run on them.
         exclude: patterns of files not to look at unless they are given themselves.
         target_torch: the PyTorch releases that the code runs on: by default those that the
             project's requirements admit, or else every one.
         baseline: the absolute path of the baseline to report against, or None.
-        preview: whether ALL and prefixes select preview rules, too.
+        opt_in: which rules ALL and prefixes select besides the usual ones.
         strict: whether a run fails if the analysis of a program stopped early.
+        fail_on: the least severity of findings that a run fails on.
     """
 
     select: frozenset[str] = field(default_factory=_by_default)
@@ -56,8 +62,9 @@ class Settings:
     target_torch: TorchRange = field(default=TorchRange())
     output_format: str = "full"
     baseline: str | None = None
-    preview: bool = False
+    opt_in: OptIn = _NOTHING
     strict: bool = False
+    fail_on: Severity = Severity.WARNING
 
     def enabled(self, path: str) -> frozenset[str]:
         """Return the names of the rules to run on the file at ``path``."""
@@ -72,11 +79,13 @@ class Group:
     """Paths that are checked together, since the same settings count for them.
 
     Attributes:
+        file: the settings file, None without one.
         excluded: those that are not, though they were given.
     """
 
     paths: tuple[str, ...]
     settings: Settings
+    file: Path | None = None
     excluded: tuple[str, ...] = ()
 
 
@@ -109,34 +118,34 @@ def _settings_in(directory: Path) -> Path | None:
     return shared if disk.is_file(shared) and _table(shared) is not None else None
 
 
-def defaults(preview: bool = False) -> Settings:
+def defaults(opt_in: OptIn = _NOTHING) -> Settings:
     """Return the settings for a run without a settings file."""
-    return Settings(select=_by_default(preview), preview=preview)
+    return Settings(select=_by_default(opt_in), opt_in=opt_in)
 
 
-def load_settings(file: Path, preview: bool = False) -> Settings:
+def load_settings(file: Path, opt_in: OptIn = _NOTHING) -> Settings:
     """Return the settings in ``file``.
 
     Args:
-        preview: whether preview rules are on, even if the file does not say so.
+        opt_in: rules that are on, even if the file does not say so.
 
     Raises:
         ConfigError: it cannot be read, or a key or a value is invalid.
     """
-    return _Reader(file, _table(file) or {}).settings(preview)
+    return _Reader(file, _table(file) or {}).settings(opt_in)
 
 
 def settings_for(
     paths: Sequence[str],
     config: str | None,
     isolated: bool,
-    preview: bool = False,
+    opt_in: OptIn = _NOTHING,
 ) -> Settings:
     """Return the settings for ``paths``: from ``config``, or from the file found above them all.
 
     Args:
         isolated: whether no file is read.
-        preview: whether preview rules are on, even if no file says so.
+        opt_in: rules that are on, even if no file says so.
 
     Raises:
         ConfigError: a file cannot be used, or is given although none is to be read.
@@ -144,12 +153,12 @@ def settings_for(
     if isolated and config is not None:
         raise ConfigError("--isolated cannot be combined with --config")
     if isolated:
-        return defaults(preview)
+        return defaults(opt_in)
     if config is not None:
-        return load_settings(Path(config), preview)
+        return load_settings(Path(config), opt_in)
     common = Path(os.path.commonpath(map(_directory, paths)))
     found = find_config(common)
-    return _with_pins(load_settings(found, preview) if found else defaults(preview), common)
+    return _with_pins(load_settings(found, opt_in) if found else defaults(opt_in), common)
 
 
 def _with_pins(settings: Settings, directory: Path) -> Settings:
@@ -162,7 +171,7 @@ def groups_for(
     paths: Sequence[str],
     config: str | None,
     isolated: bool,
-    preview: bool = False,
+    opt_in: OptIn = _NOTHING,
 ) -> tuple[Group, ...]:
     """Return ``paths`` grouped by their settings: from ``config``, or found above each path.
 
@@ -172,7 +181,8 @@ def groups_for(
         ConfigError: as `settings_for`.
     """
     if isolated or config is not None:
-        return (Group(tuple(paths), settings_for(paths, config, isolated, preview)),)
+        settings = settings_for(paths, config, isolated, opt_in)
+        return (Group(tuple(paths), settings, None if config is None else Path(config)),)
     known: dict[Path, Path | None] = {}
     found: dict[Path | None, list[str]] = {}
     for path in paths:
@@ -181,9 +191,10 @@ def groups_for(
         Group(
             tuple(together),
             _with_pins(
-                load_settings(file, preview) if file else defaults(preview),
+                load_settings(file, opt_in) if file else defaults(opt_in),
                 Path(os.path.commonpath(map(_directory, together))),
             ),
+            file,
         )
         for file, together in found.items()
     )
@@ -205,8 +216,8 @@ def select_rules(
         UnknownRuleError: a selector selects no rule.
         ConfigError: none of the rules that are selected is left.
     """
-    preview = settings.preview
-    named = resolve(select, preview) | resolve(extend_select, preview)
+    opt_in = settings.opt_in
+    named = resolve(select, opt_in) | resolve(extend_select, opt_in)
     if not select:
         named |= (settings.select - ALWAYS_SELECTED) or settings.select
     ignored = resolve(ignore)
@@ -217,7 +228,10 @@ def select_rules(
 
 
 def _table(file: Path) -> Mapping[str, object] | None:
-    """Return our table in ``file``, None if it is a pyproject.toml without one."""
+    """Return our table in ``file``, None if it is a pyproject.toml without one.
+
+    Any other file may be ours as a whole.
+    """
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -235,10 +249,10 @@ def _table(file: Path) -> Mapping[str, object] | None:
         raise ConfigError(f"{file}: too deeply nested") from error
     except ValueError as error:
         raise ConfigError(f"{file}: not valid TOML: {_one_line(error)}") from error
-    if file.name != "pyproject.toml":
-        return document
     tool = document.get("tool", {})
     table = tool.get("fsdplint") if isinstance(tool, dict) else None
+    if table is None and file.name != "pyproject.toml":
+        return document
     if table is not None and not isinstance(table, dict):
         raise ConfigError(f"{file}: tool.fsdplint: expected a table")
     return table
@@ -256,8 +270,8 @@ class _Reader:
         self.table = {**{name: key.default for name, key in KEYS.items()}, **table}
         self.base = os.fspath(Path(absolute(file)).parent)
 
-    def settings(self, preview: bool) -> Settings:
-        """Return the settings; ``preview`` turns preview rules on even if the table does not.
+    def settings(self, opt_in: OptIn) -> Settings:
+        """Return the settings; ``opt_in`` turns rules on even if the table does not.
 
         Raises:
             ConfigError: a key is unknown, or its value is not what it takes.
@@ -265,20 +279,21 @@ class _Reader:
         for key in self.table:
             if key not in KEYS:
                 raise self.error(key, f"unknown key{suggest(key, KEYS)}")
-        preview = self.boolean("preview") or preview
+        opt_in |= OptIn(self.boolean("preview"), self.boolean("pedantic"))
         return Settings(
-            select=self.selected(preview),
+            select=self.selected(opt_in),
             per_file_ignores=self.per_file_ignores("per-file-ignores"),
             exclude=self.exclude("exclude"),
             target_torch=self.torch_range("target-torch"),
             output_format=self.output_format("output-format"),
             baseline=self.baseline("baseline"),
-            preview=preview,
+            opt_in=opt_in,
             strict=self.boolean("strict"),
+            fail_on=self.severity("fail-on"),
         )
 
-    def selected(self, preview: bool) -> frozenset[str]:
-        names = self.names("select", preview) | self.names("extend-select", preview)
+    def selected(self, opt_in: OptIn) -> frozenset[str]:
+        names = self.names("select", opt_in) | self.names("extend-select", opt_in)
         ignored = self.names("ignore")
         if not names:
             raise self.error("select", "selects no rule")
@@ -286,12 +301,12 @@ class _Reader:
             raise self.error("ignore", "disables all selected rules")
         return (names | ALWAYS_SELECTED) - ignored
 
-    def names(self, key: str, preview: bool = True) -> frozenset[str]:
-        return self.resolve(key, self.table[key], preview)
+    def names(self, key: str, opt_in: OptIn = EVERYTHING) -> frozenset[str]:
+        return self.resolve(key, self.table[key], opt_in)
 
-    def resolve(self, key: str, value: object, preview: bool = True) -> frozenset[str]:
+    def resolve(self, key: str, value: object, opt_in: OptIn = EVERYTHING) -> frozenset[str]:
         with self.naming(key):
-            return resolve(self.strings(key, value), preview)
+            return resolve(self.strings(key, value), opt_in)
 
     def boolean(self, key: str) -> bool:
         value = self.table[key]
@@ -336,6 +351,13 @@ class _Reader:
             hint = suggest(str(value), REPORTS)
             raise self.error(key, f"expected one of {', '.join(REPORTS)}{hint}")
         return value
+
+    def severity(self, key: str) -> Severity:
+        value = self.table[key]
+        if value not in SEVERITIES:
+            hint = suggest(str(value), SEVERITIES)
+            raise self.error(key, f"expected one of {', '.join(SEVERITIES)}{hint}")
+        return Severity(value)
 
     def baseline(self, key: str) -> str | None:
         value = self.table[key]

@@ -57,6 +57,17 @@ KEYS: Mapping[str, Key] = {
     "preview": Key(
         False, "true", "Include preview rules in `ALL` and in code prefixes, like `--preview`."
     ),
+    "pedantic": Key(
+        False,
+        "true",
+        "Include rules of severity note in `ALL` and in code prefixes, like `--pedantic`.",
+    ),
+    "fail-on": Key(
+        "warning",
+        '"error"',
+        "Exit with 1 only if a finding is at least this severe: `error`, `warning` or `note`. "
+        "Like `--fail-on`.",
+    ),
     "strict": Key(
         False, "true", "Exit with 2 if the analysis of a program stopped early, like `--strict`."
     ),

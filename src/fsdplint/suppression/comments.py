@@ -29,11 +29,13 @@ NEVER_SUPPRESSED = frozenset({"invalid-syntax"})
 
 _MENTION = re.compile(r"fsdplint:|noqa", re.IGNORECASE)
 _OURS = "fsdplint:"
+_NOQA_OF_OURS = re.compile(r"noqa:[^\r\n#]*\bFSD[0-9]", re.IGNORECASE)
+_REASON = r"(?:[ \t]*--(?P<reason>(?:(?!\#[ \t]*(?:[^\W\d]|-\*-)).)*))?"
 _OWN = re.compile(
-    r"""\#[ \t]*fsdplint:[ \t]*(?P<verb>[\w-]*)[ \t]*
+    rf"""\#[ \t]*fsdplint:[ \t]*(?P<verb>[\w-]*)[ \t]*
         (?:\[(?P<rules>[^\]#]*)\])?
         (?:[ \t]*until\b[ \t]*(?P<until>(?:(?!--)[^#\r\n])*))?
-        (?:[ \t]*--(?P<reason>(?:(?!\#[ \t]*(?:[^\W\d]|-\*-)).)*))?""",
+        {_REASON}""",
     re.VERBOSE,
 )
 # What another tool reads, where it begins a comment: `type: ignore`, `noqa`, `-*- coding`.
@@ -42,6 +44,8 @@ _NOQA = re.compile(
     r"\#[ \t]*noqa(?::[ \t]?(?P<codes>[A-Z]+[0-9]+(?:[, \t]+[A-Z]+[0-9]+)*))?(?![\w-])",
     re.IGNORECASE,
 )
+_CODE = re.compile(r"[A-Z]+[0-9]+", re.IGNORECASE)
+_OUR_CODE = re.compile(r"FSD[0-9]+", re.IGNORECASE)
 _UNTIL = re.compile(r"torch[ \t]*>=[ \t]*(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _VERBS = ("ignore", "ignore-file")
 
@@ -54,9 +58,10 @@ class Suppression:
         span: the directive with its reason.
         comment: the whole comment that it is in.
         scope: the offsets that a finding starts between for it to be silenced.
-        rules: what the directive calls each rule, and the rule's name.
+        rules: the words of the directive, each with the names of the rules that it means.
         whole: whether it is for the whole file.
-        own: ours and not another tool's `noqa`, so it must suppress something.
+        binding: whether it names rules of ours, so that it must suppress something; a bare `noqa`
+            is also for other tools.
         used: the names of the rules that it suppressed.
         problem: why it is invalid, "" if it is valid.
         until: the release from which it is not needed any more.
@@ -65,8 +70,8 @@ class Suppression:
     span: tuple[int, int]
     comment: tuple[int, int]
     scope: tuple[int, int]
-    rules: dict[str, str]
-    own: bool
+    rules: dict[str, frozenset[str]]
+    binding: bool = True
     whole: bool = False
     used: set[str] = field(default_factory=set)
     problem: str = ""
@@ -74,7 +79,8 @@ class Suppression:
 
     def silences(self, finding: Finding) -> bool:
         """Return whether this suppresses ``finding``; if so, record the use."""
-        named = finding.rule in self.rules.values() and finding.rule not in NEVER_SUPPRESSED
+        named = any(finding.rule in names for names in self.rules.values())
+        named = named and finding.rule not in NEVER_SUPPRESSED
         if named and self.scope[0] <= finding.span.start < self.scope[1]:
             self.used.add(finding.rule)
             return True
@@ -97,7 +103,7 @@ def suppress(
     """
     findings = list(findings)
     if not findings and not has_own_comment(source.text):
-        return []  # most files; a `noqa` without a finding is no concern of ours
+        return []  # most files
     every = list(_suppressions(source.text))
     expired = [s for s in every if s.until is not None and torch.is_from(s.until)]
     comments = _Comments(s for s in every if s not in expired)
@@ -107,7 +113,7 @@ def suppress(
         idle = [
             found
             for suppression in comments.all
-            if suppression.own
+            if suppression.binding
             for found in _unused(source, suppression, rule, enabled)
         ]
         idle += [_expired(source, suppression, rule) for suppression in expired]
@@ -116,8 +122,9 @@ def suppress(
 
 
 def has_own_comment(text: str) -> bool:
-    """Return whether ``text`` may have one of our comments."""
-    return _OURS in text
+    """Return whether ``text`` may have a comment that names our rules."""
+    # Few files have the letters, so that few are searched.
+    return _OURS in text or ("FSD" in text and _NOQA_OF_OURS.search(text) is not None)
 
 
 def directive(rules: Sequence[str], reason: str) -> str:
@@ -181,7 +188,7 @@ def _of_comment(
         whole = verb == "ignore-file"
         lines = (0, len(text) + 1) if whole else scope
         span = match.start(), match.start() + len(match[0].rstrip(" \t"))
-        suppression = Suppression(span, comment, lines, {}, own=True, whole=whole)
+        suppression = Suppression(span, comment, lines, {}, whole=whole)
         if verb not in _VERBS:
             suppression.problem = f"unknown directive {verb!r}{suggest(verb, _VERBS)}"
         elif not (listed or "").strip():
@@ -195,7 +202,7 @@ def _of_comment(
 def _read_rules(suppression: Suppression, listed: str) -> None:
     for word in filter(None, re.split(r"[,\s]+", listed)):
         try:
-            suppression.rules[word] = find(word)
+            suppression.rules[word] = frozenset({find(word)})
         except UnknownRuleError as error:
             suppression.problem = str(error)
 
@@ -212,9 +219,17 @@ def _read_until(suppression: Suppression, condition: str | None) -> None:
 
 def _noqa(text: str, comment: tuple[int, int], scope: tuple[int, int]) -> Iterator[Suppression]:
     for match in _NOQA.finditer(text, *comment):
-        codes = re.split(r"[, \t]+", match["codes"].upper()) if match["codes"] else [""]
-        named = {r.code: r.name for r in RULES if any(r.code.startswith(c) for c in codes)}
-        yield Suppression(match.span(), comment, scope, named, own=False)
+        words = _CODE.findall(match["codes"] or "") or [""]
+        rules = {word: _with_prefix(word.upper()) for word in words}
+        suppression = Suppression(match.span(), comment, scope, rules, binding=words != [""])
+        for word in words:
+            if not rules[word] and _OUR_CODE.fullmatch(word):
+                _read_rules(suppression, word)  # which says what is wrong with it
+        yield suppression
+
+
+def _with_prefix(prefix: str) -> frozenset[str]:
+    return frozenset(rule.name for rule in RULES if rule.code.startswith(prefix))
 
 
 def _unused(
@@ -233,7 +248,7 @@ def _unused(
         )
         return
     idle = enabled - suppression.used - {UNUSED}
-    words = [word for word, name in suppression.rules.items() if name in idle]
+    words = [word for word, names in suppression.rules.items() if names and names <= idle]
     if words:
         names = ", ".join(f"`{word}`" for word in words)
         where = "in this file" if suppression.whole else "here"
@@ -262,30 +277,48 @@ def _expired(source: SourceFile, suppression: Suppression, rule: Rule) -> Findin
 def _removal(source: SourceFile, suppression: Suppression, words: Sequence[str]) -> Fix:
     kept = [word for word in suppression.rules if word not in words]
     if kept:
-        start, end = _brackets(source.text, suppression)
-        edit = Edit(Span(source.path, start, end), ", ".join(kept))
-        return Fix("remove the unused rule names", Safety.SAFE, (edit,))
-    start, end = _with_blanks(source.text, suppression)
+        edits = tuple(_without(source, suppression, kept))
+        return Fix("remove the unused rule names", Safety.SAFE, edits)
+    # A `noqa` ends with its last code elsewhere: what follows may be for the codes that stay.
+    reason = re.compile(_REASON).match(source.text, suppression.span[1], suppression.comment[1])
+    assert reason is not None
+    whole = suppression.span[0], reason.end()
+    start, end = _with_blanks(source.text, whole, suppression.comment)
     rest = source.text[end : suppression.comment[1]]
     # What follows in words begins the comment then, and other tools read the beginning.
-    begins = end > suppression.span[1] and _DIRECTIVE.match(rest)
+    begins = end > whole[1] and _DIRECTIVE.match(rest)
     safety = Safety.UNSAFE if begins and not rest.startswith("#") else Safety.SAFE
     return Fix("remove the comment", safety, (Edit(Span(source.path, start, end), ""),))
 
 
-def _brackets(text: str, suppression: Suppression) -> tuple[int, int]:
-    start = text.index("[", suppression.span[0]) + 1
-    return start, text.index("]", start)
+def _without(source: SourceFile, suppression: Suppression, kept: list[str]) -> Iterator[Edit]:
+    """Yield the edit after which the directive has only the words ``kept``."""
+    text = source.text
+    noqa = _NOQA.match(text, *suppression.span)
+    if noqa is None:
+        start = text.index("[", suppression.span[0]) + 1
+        yield Edit(Span(source.path, start, text.index("]", start)), ", ".join(kept))
+        return
+    start, end = noqa.span("codes")
+    codes = list(_CODE.finditer(text, start, end))
+    left = [index for index, code in enumerate(codes) if code[0] in kept]
+    # Each keeps what separates it from the one before it, as other tools' codes are not ours.
+    rest = [text[codes[index - 1].end() : codes[index].end()] for index in left[1:]]
+    yield Edit(Span(source.path, start, end), "".join([codes[left[0]][0], *rest]))
 
 
-def _with_blanks(text: str, suppression: Suppression) -> tuple[int, int]:
-    """Return the directive's range with the blanks, and the line, that it alone needs."""
-    start, end = suppression.span
-    rest = text[end : suppression.comment[1]]
+def _with_blanks(
+    text: str, directive: tuple[int, int], comment: tuple[int, int]
+) -> tuple[int, int]:
+    """Return the range of ``directive`` with the blanks, and the line, that it alone needs."""
+    start, end = directive
+    rest = text[end : comment[1]]
     words = rest.lstrip()
     if words and not words.startswith("#"):
-        return text.index("fsdplint", start), end + len(rest) - len(words)  # it stays a comment
-    if words and start == suppression.comment[0]:
+        blanks = re.compile(r"#[ \t]*").match(text, start)
+        assert blanks is not None
+        return blanks.end(), end + len(rest) - len(words)  # it stays a comment
+    if words and start == comment[0]:
         return start, end + len(rest) - len(words)
     before = text[:start].rstrip(" \t\f")
     alone = not before or before[-1] in "\r\n"

@@ -11,7 +11,14 @@ from typing import Any
 
 import click
 
-from fsdplint.process.terminal import columns, deliver, printable, status_line, wants_colour
+from fsdplint.process.terminal import (
+    color_option,
+    columns,
+    deliver,
+    printable,
+    status_line,
+    wants_colour,
+)
 from fsdplint.suggest import suggest
 from fsdplint.verify.request import Request
 
@@ -133,6 +140,7 @@ def _launcher_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Path(),
     help="Write the report to this file instead of standard output.",
 )
+@color_option
 @_launcher_options
 def verify(
     script: str,

@@ -17,6 +17,7 @@ from fsdplint.pages.diagnosis import diagnose, known_errors
 from fsdplint.report.places import place
 from fsdplint.rules import RULES
 from fsdplint.settings.config import ConfigError, settings_for
+from fsdplint.settings.rule_selection import EVERYTHING
 from fsdplint.verify.verdict import Remedy, Verdict, Verification
 
 FAILURE = ""
@@ -118,7 +119,7 @@ def _checked(names: set[str], verification: Verification, directory: Path) -> Ou
     """
     given = [str(directory / verification.script)]
     try:
-        settings = settings_for(given, None, False, preview=True)
+        settings = settings_for(given, None, False, EVERYTHING)
     except ConfigError:
         return None
     if not names:

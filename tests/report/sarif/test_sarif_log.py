@@ -19,6 +19,7 @@ from fsdplint.pages import page
 from fsdplint.report.sarif import sarif
 from fsdplint.report.style import plain
 from fsdplint.rules import RULES
+from fsdplint.settings.rule_selection import OptIn
 from fsdplint.urls import rule_url
 
 
@@ -38,7 +39,9 @@ def test_a_run_without_findings_describes_the_rules_that_ran() -> None:
     driver = run["tool"]["driver"]
     assert (driver["name"], driver["semanticVersion"]) == ("fsdplint", __version__)
     assert [(rule["id"], rule["name"]) for rule in driver["rules"]] == [
-        (rule.code, rule.name.title().replace("-", "")) for rule in RULES if not rule.preview
+        (rule.code, rule.name.title().replace("-", ""))
+        for rule in RULES
+        if not OptIn().missing(rule)
     ]
 
 
