@@ -138,6 +138,7 @@ def test_a_rule_that_did_not_run_may_need_its_comment() -> None:
     [
         "ok  # noqa\n",
         "ok  # noqa: E501\n",
+        "bad(x)  # noqa: FSD302\nok  # noqa\n",
         "bad(x)  # noqa: FSD302, E501\n",
         "bad(x)  # noqa: FSD3\n",
         "ok  # noqa: FSD002\n",

@@ -60,8 +60,6 @@ class Suppression:
         scope: the offsets that a finding starts between for it to be silenced.
         rules: the words of the directive, each with the names of the rules that it means.
         whole: whether it is for the whole file.
-        binding: whether it names rules of ours, so that it must suppress something; a bare `noqa`
-            is also for other tools.
         used: the names of the rules that it suppressed.
         problem: why it is invalid, "" if it is valid.
         until: the release from which it is not needed any more.
@@ -71,7 +69,6 @@ class Suppression:
     comment: tuple[int, int]
     scope: tuple[int, int]
     rules: dict[str, frozenset[str]]
-    binding: bool = True
     whole: bool = False
     used: set[str] = field(default_factory=set)
     problem: str = ""
@@ -113,7 +110,6 @@ def suppress(
         idle = [
             found
             for suppression in comments.all
-            if suppression.binding
             for found in _unused(source, suppression, rule, enabled)
         ]
         idle += [_expired(source, suppression, rule) for suppression in expired]
@@ -221,7 +217,7 @@ def _noqa(text: str, comment: tuple[int, int], scope: tuple[int, int]) -> Iterat
     for match in _NOQA.finditer(text, *comment):
         words = _CODE.findall(match["codes"] or "") or [""]
         rules = {word: _with_prefix(word.upper()) for word in words}
-        suppression = Suppression(match.span(), comment, scope, rules, binding=words != [""])
+        suppression = Suppression(match.span(), comment, scope, rules)
         for word in words:
             if not rules[word] and _OUR_CODE.fullmatch(word):
                 _read_rules(suppression, word)  # which says what is wrong with it
@@ -247,6 +243,7 @@ def _unused(
             fix_declined="the intended suppression is unclear; correct the comment by hand",
         )
         return
+    # Without this rule: a bare `noqa`, which means every rule and is for other tools, too, stays.
     idle = enabled - suppression.used - {UNUSED}
     words = [word for word, names in suppression.rules.items() if names and names <= idle]
     if words:
