@@ -230,7 +230,7 @@ def _called(program: Program, site: Site) -> str:
 
 def _needed(fact: MissedCollective) -> str:
     whole = fact.collective.participants >= EVERY_RANK
-    return "every rank" if whole else "every rank of its group"
+    return "every rank" if whole else "every rank that shards the model"
 
 
 def _outcome(fact: MissedCollective) -> tuple[str, str]:
