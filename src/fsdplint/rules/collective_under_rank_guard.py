@@ -224,8 +224,9 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _called(program: Program, site: Site) -> str:
     node = site.node
-    function = node.func if isinstance(node, ir.Call) else node
-    return f"{program.text(site.path, function)}()"
+    if not isinstance(node, ir.Call) or ir.last_name(node.func) == "map":
+        return program.text(site.path, node)  # another function calls the model
+    return f"{program.text(site.path, node.func)}()"
 
 
 def _needed(fact: MissedCollective) -> str:

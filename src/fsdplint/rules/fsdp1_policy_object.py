@@ -93,8 +93,7 @@ def _fix(program: Program, fact: WrongPolicy) -> Fix | Declined:
     if fact.argument.own in _PRECISION and not made and fact.misfit is not Misfit.DTYPE:
         own = fact.argument.own.rpartition(".")[2]
         return Declined(
-            f"`{code.short(fact.place.node)}` is not a policy; create a "
-            f"`{own}` with your dtypes by hand"
+            f"the argument is not a policy object; create a `{own}` with your dtypes by hand"
         )
     if fact.misfit is Misfit.CLASS:
         return call_class(code, fact.place.node)

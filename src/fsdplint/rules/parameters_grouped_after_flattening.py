@@ -8,16 +8,25 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.layers import wrapped_classes
 from fsdplint.engine.facts.sharding import is_summoned, runs_alone
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Store, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Parameters, followed
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    Parameters,
+    Symbol,
+    class_names,
+    followed,
+    must_be,
+)
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.original_parameters import keep_original
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import ALWAYS_WRAPS
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -65,7 +74,10 @@ def lost_groupings(program: Program) -> Iterator[LostGrouping]:
             shard = _flattens(program, trace, taken)
             if shard is None or not program.together(use, shard.site):
                 continue
-            for test, names in _tests(program.tree(taken.source.path), taken.source.node):
+            tree = program.tree(taken.source.path)
+            for test, names in _tests(tree, taken.source.node):
+                if names and _names_layers(tree, test) and _wraps_layers(shard):
+                    continue  # some flat parameters have the name of such a layer
                 if shard.keeps_parameters is False if names else shard.cuts_flat:
                     yield LostGrouping(taken.source, test, names, shard, use, freezes)
 
@@ -150,6 +162,21 @@ def _is_of_leaves(tree: Tree, test: ir.Node) -> bool:
     words = [word for node in ir.walk(test) for word in _words(tree, node)]
     known = all(word.endswith(_LEAVES) or _OF_LAYERS.search(word) for word in words)
     return known and any(word.endswith(_LEAVES) for word in words)
+
+
+def _names_layers(tree: Tree, test: ir.Node) -> bool:
+    words = (word for node in ir.walk(test) for word in _words(tree, node))
+    return any(not word.endswith(_LEAVES) for word in words)
+
+
+def _wraps_layers(shard: Shard) -> bool:
+    """Whether a policy makes units of layers such as norms."""
+    policy = must_be(shard.keywords.get("auto_wrap_policy"))
+    if isinstance(policy, Symbol) and policy.name == ALWAYS_WRAPS:
+        return True
+    classes = [c for c in wrapped_classes(shard) or () if isinstance(c, (ClassValue, Symbol))]
+    names = (name.rpartition(".")[2] for cls in classes for name in class_names(cls))
+    return any(map(_OF_LAYERS.search, names))
 
 
 def _words(tree: Tree, node: ir.Node) -> Iterator[str]:
