@@ -95,6 +95,7 @@ REPEATED_BLOCKS: dict[str, tuple[str, ...]] = {
 WRAP = "torch.distributed.fsdp.wrap"
 MODULE_WRAP_POLICY = "ModuleWrapPolicy"
 TRANSFORMER_POLICY = f"{WRAP}.transformer_auto_wrap_policy"
+ALWAYS_WRAPS = f"{WRAP}.always_wrap_policy"
 # FSDP1's policies of which submodules become units.
 WRAP_POLICIES = frozenset(
     f"{WRAP}.{name}"

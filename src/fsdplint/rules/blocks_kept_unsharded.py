@@ -40,8 +40,10 @@ def kept_blocks(program: Program) -> Iterator[tuple[Shard, Shard]]:
         one = shard.generation is Generation.FSDP2 and not shard.listed
         if one and shard.module.step == "[]":
             root = _root(trace, shard)
-            looped = root is not None and _around(program, shard) - _around(program, root)
-            if root is not None and looped and not _may_be_stage(program, root):
+            if root is None or _may_be_stage(program, root):
+                continue
+            looped = _around(program, shard) - _around(program, root)
+            if looped and not any(map(_chooses, looped)):
                 yield shard, root
 
 
@@ -49,6 +51,16 @@ def _around(program: Program, shard: Shard) -> set[ir.Node]:
     """The loops around a call: one that the model's has not runs it for block after block."""
     frames = shard.site.frames()
     return {loop for path, node in frames for loop in loops(program.tree(path), node)}
+
+
+def _chooses(loop: ir.Node) -> bool:
+    """True if a loop may leave blocks out: it is over a slice."""
+    nodes = ir.walk(loop.iterable) if isinstance(loop, (ir.For, ir.Clause)) else ()
+    return any(
+        (isinstance(node, ir.Subscript) and isinstance(node.index, ir.Opaque))
+        or (isinstance(node, ir.Call) and ir.last_name(node.func) == "islice")
+        for node in nodes
+    )
 
 
 def _may_be_stage(program: Program, root: Shard) -> bool:
@@ -76,8 +88,8 @@ def reports(program: Program) -> Iterator[Report]:
         code = Code.of(program.tree(shard.site.path))
         yield Report(
             program.span(shard.site),
-            "`reshard_after_forward=False` on every block keeps the whole model's parameters "
-            "gathered on every rank from forward to backward, which sharding is there to avoid",
+            "`reshard_after_forward=False` on every block keeps all these blocks gathered on every "
+            "rank from forward to backward: this takes the memory that sharding saves",
             "stays gathered",
             (program.evidence(root.site, "root of the blocks"),),
             partial(drop_argument, code, shard.call, "reshard_after_forward"),

@@ -8,9 +8,10 @@ from functools import partial
 from itertools import filterfalse
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter.elements import container_items
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object, Symbol
+from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object, Origin, Symbol
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, NoFixError, builder
@@ -84,10 +85,34 @@ def _fact(
     }
     if not names or not all(name in sharded for name in names):
         return None
+    units = {shard.module for shard in trace.of(Shard)}
+    # The element of a loop is one object for all elements of a container.
+    units |= {part for each in units if each.step == "[]" for part in _alike(each)}
+    if any(_class_name(part) in names for part in _without_units(model, units)):
+        return None
     place = Site(check.scope.unit.path, _returned(check.function) or check.function)
     own = all(isinstance(sharded[name].module.cls, ClassValue) for name in names)
     final = own and not any(_derives(program, name) for name in names)
     return ClassCheck(call, place, subject, classes, names, by_name, sharded[names[0]], final)
+
+
+_MAX_DEPTH = 6
+
+
+def _alike(element: Object) -> list[Object]:
+    """The known elements of the container that a loop's element comes from."""
+    if element.origin is not Origin.PART or element.parent is None:
+        return []
+    return container_items(element.parent)
+
+
+def _without_units(module: Object, units: set[Object], depth: int = 0) -> Iterator[Object]:
+    """The modules in ``module`` that are known and that no call shards."""
+    if module not in units:
+        yield module
+    for part in (*module.attrs.values(), *container_items(module)):
+        if isinstance(part, Object) and part.parent is module and depth < _MAX_DEPTH:
+            yield from _without_units(part, units, depth + 1)
 
 
 def _derives(program: Program, name: str) -> bool:

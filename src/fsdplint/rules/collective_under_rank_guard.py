@@ -215,7 +215,7 @@ def reports(program: Program) -> Iterator[Report]:
         who, effect = _outcome(fact)
         yield Report(
             program.span(site),
-            f"`{_called(program, site)}` needs every rank, but {who} gets here: {effect}",
+            f"`{_called(program, site)}` needs {_needed(fact)}, but {who} here: {effect}",
             "the other ranks never call this",
             _evidence(program, fact),
             partial(_fix, program, fact, facts),
@@ -224,18 +224,24 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _called(program: Program, site: Site) -> str:
     node = site.node
-    function = node.func if isinstance(node, ir.Call) else node
-    return f"{program.text(site.path, function)}()"
+    if not isinstance(node, ir.Call) or ir.last_name(node.func) == "map":
+        return program.text(site.path, node)  # another function calls the model
+    return f"{program.text(site.path, node.func)}()"
+
+
+def _needed(fact: MissedCollective) -> str:
+    whole = fact.collective.participants >= EVERY_RANK
+    return "every rank" if whole else "every rank that shards the model"
 
 
 def _outcome(fact: MissedCollective) -> tuple[str, str]:
     ranks = fact.collective.ranks
     if len(ranks) == 1:
-        return f"only rank {min(ranks)}", "it hangs, waiting for the others"
+        return f"only rank {min(ranks)} gets", "it hangs, waiting for the others"
     missing = fact.collective.participants - ranks
     if len(missing) == 1:
-        return f"every rank but {min(missing)}", "they hang, waiting for it"
-    return "only some", "they hang, waiting for the others"
+        return f"every rank but {min(missing)} gets", "they hang, waiting for it"
+    return "only some ranks get", "they hang, waiting for the others"
 
 
 def _evidence(program: Program, fact: MissedCollective) -> tuple[Evidence, ...]:

@@ -20,7 +20,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD110",
-    summary="every rank spreads the model over all GPUs of its node before sharding",
+    summary="every rank loads the model with a device map for all GPUs of its node",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -74,10 +74,10 @@ def reports(program: Program) -> Iterator[Report]:
         call = program.text(shard.path, fact.shard.call.func)
         yield Report(
             program.span(site),
-            f'`device_map="{fact.map}"` spreads the model of every rank over all GPUs of the node: '
-            f"after `{call}` {program.where(shard, site)}, the forward crashes on tensors from "
-            "several GPUs",
-            "spread over all GPUs",
+            f'`device_map="{fact.map}"` lets every rank use all GPUs of the node: if the model '
+            f"spans several, its forward crashes after `{call}` {program.where(shard, site)}; a "
+            "small model is loaded to the same first GPU by all ranks",
+            "uses all GPUs of the node",
             (program.evidence(shard, "model is sharded here"), *program.conditions(site, shard)),
             partial(
                 drop_argument,

@@ -190,7 +190,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(Site(fact.site.path, caught or fact.handler)),
             f"`except{words}` continues with the next batch: if only one rank fails in {call}, "
-            "the others hang there",
+            "the others hang in the same step",
             "continues while the others are in the step",
             (
                 program.evidence(forward, "a rank may stop in the middle of this"),

@@ -107,7 +107,7 @@ def reports(program: Program) -> Iterator[Report]:
             program.span(fact.place),
             f"`{program.text(site.path, fact.shard.call.func)}` "
             f"{program.where(site, fact.place)} computes in float16, and nothing scales the loss: "
-            "gradients below 6e-8 become zero and are lost",
+            "gradients below 3e-8 become zero and are lost",
             "computes in float16",
             (
                 program.evidence(site, "passed here"),

@@ -8,11 +8,14 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.coverage import is_frozen
+from fsdplint.engine.facts.layers import with_parameters
 from fsdplint.engine.facts.sharding import left_out
+from fsdplint.engine.facts.weights import related
 from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     Const,
+    Object,
     Parameters,
     Value,
     followed,
@@ -36,6 +39,7 @@ RULE = declare(
 
 
 _OPTIONS = ("foreach", "fused")
+_CASTS = ("to", "bfloat16", "half", "float", "double", "type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +59,46 @@ def mixed_lists(program: Program) -> Iterator[MixedList]:
     """Optimizers and clipping that fail on a mixture of DTensors and plain tensors."""
     for trace in program.traces:
         for shard in trace.of(Shard):
-            if shard.generation is Generation.FSDP2 and _ignores(trace, shard):
-                yield from _takers(program, trace, shard)
+            ignored = _ignored(trace, shard) if shard.generation is Generation.FSDP2 else []
+            if ignored:
+                alike = not all(_may_have_another_dtype(trace, shard, each) for each in ignored)
+                yield from _takers(program, trace, shard, alike)
 
 
-def _ignores(trace: Trace, shard: Shard) -> bool:
-    """Whether the call surely leaves out parameters that are trained."""
+def _ignored(trace: Trace, shard: Shard) -> list[Object]:
+    """The modules whose parameters the call surely leaves out, though they are trained."""
+    found: list[Object] = []
     if any(guard.progress for guard in shard.site.guards):
-        return False
+        return found
     for module in left_out(shard):
         if module is None or shard.module not in module.ancestors():
             continue
         inner = [s.module for s in trace.of(Shard) if s.module is not shard.module]
         apart = any(unit is module or unit in module.ancestors() for unit in inner)
         if not apart and not is_frozen(trace, module):
-            return True
-    return False
+            found.append(module)
+    return found
 
 
-def _takers(program: Program, trace: Trace, shard: Shard) -> Iterator[MixedList]:
-    for build in trace.of(BuildOptimizer):
+def _may_have_another_dtype(trace: Trace, shard: Shard, module: Object) -> bool:
+    """Whether a module is created with a dtype, or cast alone.
+
+    Optimizers take the parameters of each dtype separately.
+    """
+    if any("dtype" in layer.keywords for layer in with_parameters(module, ())):
+        return True
+    cast = (call.receiver for call in trace.calls(*_CASTS))
+    parts = (each for each in cast if isinstance(each, Object) and shard.module in each.ancestors())
+    return any(related(each, module) for each in parts)
+
+
+def _takers(program: Program, trace: Trace, shard: Shard, alike: bool) -> Iterator[MixedList]:
+    """The operations that fail.
+
+    Args:
+        alike: the ignored parameters have the dtype of the others.
+    """
+    for build in trace.of(BuildOptimizer) if alike else ():
         option = next((o for o in _OPTIONS if _is_on(build.optimizer.keywords.get(o))), "")
         given = (*build.optimizer.args, build.optimizer.keywords.get("params"))[0]
         single = isinstance(followed(given), Parameters)

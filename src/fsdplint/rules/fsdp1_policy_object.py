@@ -12,6 +12,7 @@ from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.policies import meaning, precision_policy, unused
+from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.policies import (
     CPU_OFFLOAD,
     CPU_OFFLOAD_POLICY,
@@ -19,6 +20,7 @@ from fsdplint.knowledge.policies import (
     MIXED_PRECISION_POLICY,
     PolicyArgument,
 )
+from fsdplint.knowledge.torch_range import Release
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -31,27 +33,35 @@ RULE = declare(
 )
 
 
+# The first release in which `fully_shard` copies its `mp_policy`, which raises for other objects.
+_COPIES: Release = (2, 15, 0)
+
+
 def reports(program: Program) -> Iterator[Report]:
     for fact in wrong_policies(program):
         site = fact.shard.site
         yield Report(
             program.span(fact.place),
             _message(program, fact),
-            _label(fact),
+            _label(program, fact),
             (program.evidence(site, "passed here"), *program.conditions(site, fact.place)),
             partial(_fix, program, fact),
         )
 
 
-def _is_silent(fact: WrongPolicy) -> bool:
-    return fact.misfit is Misfit.CLASS or fact.argument.ignored
+def _is_silent(program: Program, fact: WrongPolicy) -> bool:
+    copied = fact.argument.own == MIXED_PRECISION_POLICY and program.torch.is_from(_COPIES)
+    return fact.argument.ignored or (fact.misfit is Misfit.CLASS and not copied)
 
 
-def _label(fact: WrongPolicy) -> str:
-    if _is_silent(fact):
+def _label(program: Program, fact: WrongPolicy) -> str:
+    if _is_silent(program, fact):
         return "is ignored"
-    fsdp1 = fact.argument.generation == "FSDP1"
-    return "fails when the model is wrapped" if fsdp1 else "fails in the forward pass"
+    if fact.argument.generation == Generation.FSDP1.value:
+        return "fails when the model is wrapped"
+    if program.torch.is_from(_COPIES):
+        return "fails when the model is sharded"
+    return "fails in the forward pass"
 
 
 def _message(program: Program, fact: WrongPolicy) -> str:
@@ -65,12 +75,12 @@ def _message(program: Program, fact: WrongPolicy) -> str:
         Misfit.DTYPE: f"{call} needs a {own} but gets the dtype {text}",
         Misfit.VALUE: f"{call} needs a {own} for `{fact.argument.keyword}` but gets {text}",
     }[fact.misfit]
-    return f"{said}: {_consequence(fact)}"
+    return f"{said}: {_consequence(program, fact)}"
 
 
-def _consequence(fact: WrongPolicy) -> str:
-    if not _is_silent(fact):
-        return f"it {_label(fact)}"
+def _consequence(program: Program, fact: WrongPolicy) -> str:
+    if not _is_silent(program, fact):
+        return f"it {_label(program, fact)}"
     offloading = "offload" in fact.argument.keyword
     return "nothing is offloaded" if offloading else "nothing is cast"
 
@@ -79,6 +89,12 @@ def _fix(program: Program, fact: WrongPolicy) -> Fix | Declined:
     code = Code.of(program.tree(fact.place.path))
     if fact.shared:
         return Declined("a model of the other FSDP uses the same object; create one for each")
+    made = isinstance(fact.place.node, ir.Call)
+    if fact.argument.own in _PRECISION and not made and fact.misfit is not Misfit.DTYPE:
+        own = fact.argument.own.rpartition(".")[2]
+        return Declined(
+            f"the argument is not a policy object; create a `{own}` with your dtypes by hand"
+        )
     if fact.misfit is Misfit.CLASS:
         return call_class(code, fact.place.node)
     return own_policy(code, fact.place.node, fact.argument)
@@ -120,8 +136,6 @@ def _policy(code: Code, made: ir.Expr, argument: PolicyArgument, imports: Import
         return name + suffix
     if isinstance(made, ir.Call):
         return f"{name}({', '.join(map(code.slice, _portable(code, made)))})"
-    if isinstance(made, ir.Constant):
-        raise NoFixError(f"which dtype `{code.short(made)}` stands for is not said")
     return name + suffix.format(code.slice(made))
 
 
@@ -136,11 +150,11 @@ def _portable(code: Code, made: ir.Call) -> list[ir.Argument]:
 
 @builder
 def call_class(code: Code, given: ir.Node) -> Fix:
-    """``CPUOffloadPolicy`` to ``CPUOffloadPolicy()``."""
+    """``CPUOffloadPolicy`` to ``CPUOffloadPolicy()``, which offloads."""
     if not isinstance(given, (ir.Name, ir.Attribute)):
         raise NoFixError("the class is chosen elsewhere; pass an instance there")
     name = meaning(code, given)
-    if name not in (CPU_OFFLOAD_POLICY, MIXED_PRECISION_POLICY, MIXED_PRECISION):
-        raise NoFixError(f"what `{code.short(given)}` is to be made with is not said")
-    edit = code.edit(given.end, given.end, "()")
+    if name not in (CPU_OFFLOAD_POLICY, CPU_OFFLOAD):
+        raise NoFixError(f"`{code.short(given)}` is another name of the class; pass an instance")
+    edit = code.edit(given.end, given.end, _MADE[name])
     return Fix("create an instance of the class", Safety.UNSAFE, (edit,))

@@ -8,6 +8,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import as_state
 from fsdplint.engine.facts.state_files import plain_loads
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.load_state import whole_load
@@ -24,6 +25,9 @@ RULE = declare(
 )
 
 
+_SAFETENSORS = "load_file"
+
+
 def reports(program: Program) -> Iterator[Report]:
     for fact in plain_loads(program):
         site, read = fact.call.site, fact.file.site
@@ -33,13 +37,22 @@ def reports(program: Program) -> Iterator[Report]:
         call = site.node.func if isinstance(site.node, ir.Call) else site.node
         yield Report(
             program.span(site),
-            f"`{program.text(site.path, call)}` crashes: `{program.text(read.path, read.node)}` "
-            f"returns plain tensors, and the model's parameters are DTensors ({sharded})",
+            f"`{program.text(site.path, call)}` {_harm(program, read)}: "
+            f"the model's parameters are DTensors ({sharded})",
             "parameters are DTensors here",
             (
                 program.evidence(fact.shard.site, "parameters become DTensor shards here"),
-                program.evidence(read, "reads plain tensors"),
+                program.evidence(read, "reads the state dict"),
                 *program.conditions(site, fact.shard.site),
             ),
             partial(whole_load, program, fact),
         )
+
+
+def _harm(program: Program, read: Site) -> str:
+    """What a load does: only pickled files may hold DTensors."""
+    text = f"`{program.text(read.path, read.node)}`"
+    function = ir.last_name(read.node.func) if isinstance(read.node, ir.Call) else None
+    if function == _SAFETENSORS:
+        return f"crashes on the plain tensors that {text} returns"
+    return f"crashes if {text} returns plain tensors"

@@ -23,7 +23,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD321",
-    summary="a gradient hook never runs, because FSDP replaces the parameters",
+    summary="a gradient hook never runs, because FSDP computes with other parameters",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -124,21 +124,29 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _why(fact: SilentHook, sharding: str) -> str:
+    if fact.shard.keeps_parameters and fact.shard.generation is Generation.FSDP1:
+        return f"the backward does not reach the original parameters that `{sharding}` keeps"
     if fact.early:
         return f"it is on parameters that `{sharding}` replaces"
     return f"the backward does not reach the parameters that `{sharding}` creates"
 
 
 def _fix(program: Program, fact: SilentHook) -> Fix | Declined:
+    flat = fact.shard.generation is Generation.FSDP1
+    if flat and fact.shard.keeps_parameters:
+        return Declined(
+            "FSDP1 with `use_orig_params=True` runs no hook of a parameter; change "
+            "the gradients after `backward()`"
+        )
+    if fact.hook.name != AFTER_ACCUMULATION and flat:
+        return Declined(
+            "the hook would get one flat gradient for each unit; register one for that after "
+            "the sharding by hand"
+        )
     if fact.hook.name != AFTER_ACCUMULATION:
         return Declined(
-            "FSDP has no hook for gradients before the reduction; change them after "
-            "`backward()` or use `register_post_accumulate_grad_hook`"
-        )
-    if not fact.early or fact.shard.keeps_parameters:
-        return Declined(
-            "FSDP1 with `use_orig_params=True` runs no hook; change "
-            "the gradients after `backward()`"
+            "FSDP2 runs no hook before it reduces the gradients; change them after "
+            "`backward()`, or in `register_post_accumulate_grad_hook` after the sharding"
         )
     frame = common_frame(fact.hook.site, fact.last.site)
     if frame is None:

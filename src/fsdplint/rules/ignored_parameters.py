@@ -25,7 +25,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD216",
-    summary="a sharding call ignores parameters that the optimizer trains",
+    summary="a sharding call ignores trained parameters, or gets names instead of parameters",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",

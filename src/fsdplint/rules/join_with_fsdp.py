@@ -9,7 +9,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.interpreter.events import Call, Sharding, Trace
-from fsdplint.engine.interpreter.values import Sequence, Value, followed
+from fsdplint.engine.interpreter.values import ClassValue, Object, Sequence, Value, followed
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, NoFixError, builder
@@ -26,17 +26,22 @@ RULE = declare(
 )
 
 
+_HOOK = "join_hook"
+
+
 @dataclass(frozen=True, slots=True)
 class JoinedUnit:
     """A ``Join`` that is given what ``shard`` shards.
 
     Attributes:
         node: the model as it is written in the list, or the list.
+        listed: the program names the list, and not the model.
     """
 
     call: Call
     node: ir.Node
     shard: Sharding
+    listed: bool
 
 
 def joined_units(program: Program) -> Iterator[JoinedUnit]:
@@ -46,11 +51,14 @@ def joined_units(program: Program) -> Iterator[JoinedUnit]:
             written, given = argument(call.site.node, 0, "joinables"), call.argument(0, "joinables")
             if written is None or given is None:
                 continue
+            several = isinstance(given, Sequence)
             items = given.items if isinstance(given, Sequence) else [given]
             for index, item in enumerate(items):
                 shard = _sharded(trace, call, item)
                 if shard is not None:
-                    yield JoinedUnit(call, _element(written.value, index), shard)
+                    node = _element(written.value, index)
+                    listed = several and node is written.value
+                    yield JoinedUnit(call, node, shard, listed)
 
 
 def _element(written: ir.Node, index: int) -> ir.Node:
@@ -61,6 +69,9 @@ def _element(written: ir.Node, index: int) -> ir.Node:
 
 def _sharded(trace: Trace, call: Call, given: Value) -> Sharding | None:
     module = followed(given)
+    cls = module.cls if isinstance(module, Object) else None
+    if isinstance(cls, ClassValue) and cls.lookup(_HOOK) is not None:
+        return None
     shards = (s for s in trace.units() if s.module is module and s.time < call.time)
     return next(shards, None)
 
@@ -68,12 +79,13 @@ def _sharded(trace: Trace, call: Call, given: Value) -> Sharding | None:
 def reports(program: Program) -> Iterator[Report]:
     for fact in joined_units(program):
         site, shard = fact.call.site, fact.shard
-        text = program.text(site.path, fact.node)
+        text = f"`{program.text(site.path, fact.node)}`"
+        whose = f"the model in {text}" if fact.listed else text
         yield Report(
             Span(site.path, fact.node.start, fact.node.end),
-            f"`Join` needs the `join_hook` of `{text}`, which {shard.generation.value} does not "
+            f"`Join` needs the `{_HOOK}` of {whose}, which {shard.generation.value} does not "
             "have: the call crashes",
-            "has no `join_hook`",
+            "holds a model without it" if fact.listed else f"has no `{_HOOK}`",
             (
                 program.evidence(shard.site, "sharded here"),
                 *program.conditions(site, shard.site),

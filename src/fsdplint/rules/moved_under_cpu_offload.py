@@ -307,7 +307,7 @@ def reports(program: Program) -> Iterator[Report]:
         yield Report(
             program.span(move),
             f"`{program.text(move.path, move.node)}` moves parameters to the GPU, but `{wrap}` "
-            f"{program.where(shard, move)} must keep them on the CPU: "
+            f"{program.where(shard, move)} offloads them to the CPU: "
             f"{'`state_dict`' if fact.reads_state else 'the forward'} "
             f"{program.where(fact.use.site, move)} crashes",
             "must stay on the CPU",

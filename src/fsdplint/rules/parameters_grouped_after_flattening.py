@@ -8,16 +8,25 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.layers import wrapped_classes
 from fsdplint.engine.facts.sharding import is_summoned, runs_alone
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Store, Trace
 from fsdplint.engine.interpreter.site import Site
-from fsdplint.engine.interpreter.values import Parameters, followed
+from fsdplint.engine.interpreter.values import (
+    ClassValue,
+    Parameters,
+    Symbol,
+    class_names,
+    followed,
+    must_be,
+)
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined
 from fsdplint.fixes.original_parameters import keep_original
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import ALWAYS_WRAPS
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -45,6 +54,7 @@ class LostGrouping:
 
     Attributes:
         names: it is a test of names, else of dimensions.
+        freezes: it decides on `requires_grad`, else on a group of an optimizer.
     """
 
     site: Site
@@ -52,6 +62,7 @@ class LostGrouping:
     names: bool
     shard: Shard
     use: Site
+    freezes: bool
 
 
 def lost_groupings(program: Program) -> Iterator[LostGrouping]:
@@ -59,23 +70,26 @@ def lost_groupings(program: Program) -> Iterator[LostGrouping]:
     for trace in program.traces:
         if not trace.of(Shard) or runs_alone(trace):
             continue
-        for taken, use in _uses(trace):
+        for taken, use, freezes in _uses(trace):
             shard = _flattens(program, trace, taken)
             if shard is None or not program.together(use, shard.site):
                 continue
-            for test, names in _tests(program.tree(taken.source.path), taken.source.node):
+            tree = program.tree(taken.source.path)
+            for test, names in _tests(tree, taken.source.node):
+                if names and _names_layers(tree, test) and _wraps_layers(shard):
+                    continue  # some flat parameters have the name of such a layer
                 if shard.keeps_parameters is False if names else shard.cuts_flat:
-                    yield LostGrouping(taken.source, test, names, shard, use)
+                    yield LostGrouping(taken.source, test, names, shard, use, freezes)
 
 
-def _uses(trace: Trace) -> Iterator[tuple[Parameters, Site]]:
+def _uses(trace: Trace) -> Iterator[tuple[Parameters, Site, bool]]:
     for build in trace.of(BuildOptimizer):
         for capture in build.captures:
-            yield capture, build.site
+            yield capture, build.site, False
     for store in trace.of(Store):
         owner = followed(store.owner)
         if store.name == "requires_grad" and isinstance(owner, Parameters):
-            yield owner, store.site
+            yield owner, store.site, True
 
 
 def _flattens(program: Program, trace: Trace, taken: Parameters) -> Shard | None:
@@ -150,6 +164,21 @@ def _is_of_leaves(tree: Tree, test: ir.Node) -> bool:
     return known and any(word.endswith(_LEAVES) for word in words)
 
 
+def _names_layers(tree: Tree, test: ir.Node) -> bool:
+    words = (word for node in ir.walk(test) for word in _words(tree, node))
+    return any(not word.endswith(_LEAVES) for word in words)
+
+
+def _wraps_layers(shard: Shard) -> bool:
+    """Whether a policy makes units of layers such as norms."""
+    policy = must_be(shard.keywords.get("auto_wrap_policy"))
+    if isinstance(policy, Symbol) and policy.name == ALWAYS_WRAPS:
+        return True
+    classes = [c for c in wrapped_classes(shard) or () if isinstance(c, (ClassValue, Symbol))]
+    names = (name.rpartition(".")[2] for cls in classes for name in class_names(cls))
+    return any(map(_OF_LAYERS.search, names))
+
+
 def _words(tree: Tree, node: ir.Node) -> Iterator[str]:
     if isinstance(node, ir.Constant) and isinstance(node.value, str):
         yield node.value
@@ -201,29 +230,33 @@ def reports(program: Program) -> Iterator[Report]:
         test = program.text(site.path, fact.test)
         yield Report(
             program.span(Site(site.path, fact.test, site.calls, site.guards)),
-            f"`{test}` has the same result for every parameter, so all "
-            f"end up in one group: `{sharding}` "
-            f"{program.where(shard, site)} flattened {_what(fact.names)}",
+            f"`{test}` has the same result for every parameter, so {_outcome(fact)}: "
+            f"`{sharding}` {program.where(shard, site)} flattened {_what(fact.names)}",
             "same result for every parameter",
             (
                 program.evidence(shard, "flattens the parameters"),
-                program.evidence(fact.use, "selected by this test"),
+                program.evidence(fact.use, "the test selects these parameters"),
                 *program.conditions(fact.use, shard),
             ),
             partial(_fix, program, fact),
         )
 
 
+def _outcome(fact: LostGrouping) -> str:
+    return "it freezes all of them or none" if fact.freezes else "it selects all of them or none"
+
+
 def _what(names: bool) -> str:
     if names:
-        return "those of each unit into one `_flat_param`"
-    return "them to one dimension"
+        return "each unit's parameters into one `_flat_param`"
+    return "the parameters to one dimension"
 
 
 def _fix(program: Program, fact: LostGrouping) -> Fix | Declined:
     if not fact.names:
+        first = "" if fact.shard.keeps_parameters else "set it and "
         return Declined(
-            "parameters have one dimension with `use_orig_params=True`, too; group "
-            "them by names collected before the model is wrapped"
+            "parameters have one dimension with `use_orig_params=True`, too; "
+            f"{first}group them by names collected before the model is wrapped"
         )
     return keep_original(Code.of(program.tree(fact.shard.site.path)), fact.shard.call, False)

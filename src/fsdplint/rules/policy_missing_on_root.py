@@ -50,8 +50,17 @@ RULE = declare(
 # and activations that are cast.
 _CASTS = re.compile(
     r"\.\s*(bfloat16|half|float|double|type_as)\s*\(|\.\s*to\s*\([^)\n]*(dtype|float|half)"
+    r"|[(,]\s*dtype\s*=\s*(?!torch\.(int|uint|long|short|bool))"
     r"|default_dtype"
     r"|autocast"
+)
+# Operators and functions whose result has the higher dtype of their operands.
+_PROMOTES = frozenset({"Add", "Subtract", "Multiply", "Divide"})
+_PROMOTING_CALLS = frozenset(
+    {
+        *("add", "sub", "mul", "div", "lerp", "where", "addcmul", "addcdiv"),
+        *("cat", "concat", "concatenate", "stack", "hstack", "vstack"),
+    }
 )
 
 
@@ -118,7 +127,9 @@ def _split(program: Program, root: Shard, inside: list[Shard]) -> PrecisionSplit
     if dtype is None or dtype == own.dtype:
         return None
     units = {surely_in(shard.module) for shard in inside}
-    layer = _meeting(model, inside[0], units, bool(dtype))
+    # Full weights can multiply what is low and then combined with something full.
+    rescued = bool(dtype) and not own.dtype
+    layer = _meeting(model, inside[0], units, lowered=bool(dtype), rescued=rescued)
     if layer is None or _casts(program, root, model):
         return None
     return PrecisionSplit(root, inside[0], own.dtype, dtype, layer)
@@ -150,11 +161,17 @@ def _is(value: Value, constant: object) -> bool:
     return not isinstance(value, Choice) and isinstance(value, Const) and value.value is constant
 
 
-def _meeting(model: Object, part: Shard, units: set[Object], lowered: bool) -> Object | None:
+def _meeting(
+    model: Object, part: Shard, units: set[Object], *, lowered: bool, rescued: bool
+) -> Object | None:
     """A layer of the root's own that the forward uses and where the dtypes surely meet.
 
     A matrix product behind the blocks gets what they compute. A layer with low weights gives what
     the blocks, with full ones, cannot multiply.
+
+    Args:
+        lowered: the blocks compute in a low dtype.
+        rescued: the layer works if type promotion lifts what the blocks compute.
     """
     used = _uses(model)
     blocks = _attribute(model, part.module)
@@ -163,6 +180,8 @@ def _meeting(model: Object, part: Shard, units: set[Object], lowered: bool) -> O
         if name not in used or blocks not in used:
             continue
         behind = used[name] > used[blocks]
+        if rescued and behind and _may_promote(model, units, used, blocks, name):
+            continue
         if library in MULTIPLIES and (behind or not lowered):
             return layer
         if library in STARTS_FLOATS and not lowered:
@@ -177,6 +196,40 @@ def _attribute(model: Object, part: Object) -> str:
         current = current.parent
     steps = [n for n, v in model.attrs.items() if current is not None and followed(v) is current]
     return steps[0] if steps else ""
+
+
+def _may_promote(
+    model: Object, units: set[Object], used: dict[str, int], blocks: str, layer: str
+) -> bool:
+    """Whether the forward may combine what the blocks compute with full floats before a layer."""
+    first, last = used[blocks], used[layer]
+    between = [name for name, place in used.items() if first <= place <= last]
+    for name in between:
+        part = followed(model.attrs.get(name))
+        known = not isinstance(part, Object) or bool(library_class(part)) or part in units
+        if not known and name not in (blocks, layer):
+            return True
+    for method in ("forward", *between):
+        found = model.cls.lookup(method) if isinstance(model.cls, ClassValue) else None
+        if isinstance(found, FunctionValue):
+            own, function = _own_uses(model, method), found.function
+            start, end = own.get(blocks, function.start), own.get(layer, function.end)
+            if method == "forward":
+                start, end = first, last
+            nodes = (each for each in ir.walk(function) if each.end > start and each.start < end)
+            if any(map(_promotes, nodes)):
+                return True
+    return False
+
+
+def _promotes(node: ir.Node) -> bool:
+    """Whether a node may combine two tensors; a number leaves the dtype of a tensor as it is."""
+    if isinstance(node, ir.BinOp):
+        numbers = isinstance(node.left, ir.Constant) or isinstance(node.right, ir.Constant)
+        return node.op in _PROMOTES and not numbers
+    if isinstance(node, ir.AugAssign):
+        return not isinstance(node.value, ir.Constant)
+    return isinstance(node, ir.Call) and ir.last_name(node.func) in _PROMOTING_CALLS
 
 
 def _uses(model: Object) -> dict[str, int]:
@@ -222,21 +275,21 @@ def reports(program: Program) -> Iterator[Report]:
         layer = f"`{fact.layer.path().lstrip('.')}`"
         yield Report(
             program.span(root),
-            f"the forward crashes in the root's {layer}: the root computes in "
-            f"{_named(fact.root_dtype)}, but the modules that "
+            f"the forward crashes on mixed dtypes: the root's {layer} computes in "
+            f"{_named(fact.root_dtype, 'its')}, but the modules that "
             f"`{program.text(part.path, fact.part.call.func)}` shards {program.where(part, root)} "
-            f"compute in {_named(fact.part_dtype)}",
+            f"compute in {_named(fact.part_dtype, 'their')}",
             "the forward fails",
             (
-                program.evidence(part, f"{_named(fact.part_dtype)} here"),
+                program.evidence(part, f"{_named(fact.part_dtype, 'their')} here"),
                 *program.conditions(root, part),
             ),
             partial(_fix, program, fact),
         )
 
 
-def _named(dtype: str) -> str:
-    return dtype.rpartition(".")[2] or "the dtype of their parameters"
+def _named(dtype: str, whose: str) -> str:
+    return dtype.rpartition(".")[2] or f"the dtype of {whose} parameters"
 
 
 def _fix(program: Program, fact: PrecisionSplit) -> Fix | Declined:

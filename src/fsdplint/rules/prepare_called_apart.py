@@ -41,7 +41,7 @@ _PACKAGES = ("torch", "transformers", "accelerate", "datasets")
 
 @dataclass(frozen=True, slots=True)
 class PreparedApart:
-    """A model or an optimizer that is prepared model and optimizer prepared apart.
+    """A model and an optimizer that are prepared apart.
 
     Attributes:
         alone: the ``prepare`` that is given one of them only; of FSDP1, the model.
@@ -147,18 +147,19 @@ def reports(program: Program) -> Iterator[Report]:
         call = program.text(site.path, site.node.func)
         yield Report(
             program.span(site),
-            f"`{call}` {_harm(fact)}",
-            "model and optimizer prepared apart",
+            f"`{call}` {_harm(program, fact)}",
+            "model and optimizer prepared apart" if fact.build is None else "too late",
             _evidence(program, fact),
             partial(_fix, program, fact),
         )
 
 
-def _harm(fact: PreparedApart) -> str:
+def _harm(program: Program, fact: PreparedApart) -> str:
     if fact.build is not None:
         return (
-            f"replaces the parameters of `{fact.build.label}`, which "
-            "it does not get: nothing trains"
+            f"flattens the model's parameters, and `{fact.build.label}` "
+            f"({program.where(fact.build.site, fact.alone.site)}) still updates the old ones: "
+            "the model never trains"
         )
     return "raises ValueError: under FSDP2, model and optimizer must be prepared in one call"
 

@@ -112,6 +112,8 @@ def _fix(program: Program, taken: Call) -> Fix | Declined:
     )
     named = isinstance(inner, ir.Attribute) and inner.attr in WRAPPED and dotted(inner.value)
     if not isinstance(inner, ir.Attribute) or not named:
-        return Declined("the wrapper has no known name here; take its state by hand")
+        return Declined(
+            "this line does not name the wrapper; call `state_dict` of the wrapper by hand"
+        )
     edit = code.edit(inner.value.end, inner.end, "")
     return Fix("take the state dict of the wrapper", Safety.UNSAFE, (edit,))

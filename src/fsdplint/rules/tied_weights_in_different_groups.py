@@ -36,6 +36,7 @@ from fsdplint.knowledge.tied_weights import (
     SETTING,
     tied_embedding,
 )
+from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -234,8 +235,7 @@ _CHECKS = (2, 12, 0)
 
 
 def reports(program: Program) -> Iterator[Report]:
-    raises = program.torch.overlaps(lower=_CHECKS)
-    harm = "the first forward crashes" if raises else "the tie is lost"
+    harm = _harm(program.torch)
     for fact in ties(program):
         site, shared = fact.unit.site, fact.shared
         inside, outside = (each.path().strip(".") for each in (fact.inside, fact.outside))
@@ -252,6 +252,14 @@ def reports(program: Program) -> Iterator[Report]:
             ),
             partial(_fix, program, fact),
         )
+
+
+def _harm(torch: TorchRange) -> str:
+    if torch.is_from(_CHECKS):
+        return "the first forward crashes"
+    if torch.overlaps(lower=_CHECKS):
+        return "the first forward crashes, or before torch 2.12 the tie is lost"
+    return "the tie is lost"
 
 
 def _fix(program: Program, fact: Tie) -> Fix | Declined:

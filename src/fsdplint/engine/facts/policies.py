@@ -41,7 +41,7 @@ def mixed_precisions(shard: Shard) -> Iterator[Object]:
 class Misfit(Enum):
     """What a sharding call is given in the place of a policy."""
 
-    FOREIGN = "an object of the other FSDP's class"
+    FOREIGN = "an object of the other FSDP's class, or that class"
     CLASS = "the class itself"
     DTYPE = "a dtype"
     VALUE = "a flag, text or a dictionary"
@@ -122,7 +122,7 @@ def _misfit(argument: PolicyArgument, value: Value) -> Misfit | None:
     if isinstance(value, Symbol):
         package, _, last = value.name.rpartition(".")
         if value.name in (argument.own, argument.foreign):
-            return Misfit.CLASS
+            return Misfit.CLASS if value.name == argument.own else Misfit.FOREIGN
         return Misfit.DTYPE if package == "torch" and last in FLOATS else None
     if isinstance(value, Const):
         is_flag = value.value or (argument.keyword == "mp_policy" and value.value is not None)
