@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from fsdplint.verify.warm_launcher import Warm
 
 # No run of a test is told by another's; the tests of the cache turn it on.
 os.environ["FSDPLINT_NO_CACHE"] = "1"
+
+# Of pytest-asyncio, whose setting pytest refuses where the plugin is not installed.
+warnings.filterwarnings("ignore", 'The configuration option "asyncio_default_fixture_loop_scope')
 
 TESTS = Path(__file__).parent
 QUICK = frozenset(

@@ -32,6 +32,7 @@ _COMMANDS: Mapping[str, str] = {
     "explain": "fsdplint.cli.explain",
     "inspect": "fsdplint.cli.inspect",
     "rules": "fsdplint.cli.explain",
+    "server": "fsdplint.server.command",
     "verify": "fsdplint.verify.command",
 }
 

@@ -1,0 +1,55 @@
+"""What the editor can do, as far as answers depend on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lsprotocol import types
+
+_ENCODINGS = ("utf-8", "utf-16", "utf-32")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """The capabilities of an editor.
+
+    Attributes:
+        encoding: the units of positions, the first of its list that is known here.
+        pulls: whether it requests diagnostics, so that none is sent on its own.
+        refreshes: whether it can be asked to request them again.
+        watches: whether it reports changes of files on disk.
+        configures: whether it has settings to request.
+        versioned: whether it takes edits of a version of a document.
+        shows: whether it can open a document, or a page in a browser.
+        progress: whether it shows the progress of what the server begins.
+    """
+
+    encoding: str = "utf-16"
+    pulls: bool = False
+    refreshes: bool = False
+    watches: bool = False
+    configures: bool = False
+    versioned: bool = False
+    shows: bool = False
+    progress: bool = False
+
+    @classmethod
+    def of(cls, given: types.ClientCapabilities) -> Client:
+        """Return what an editor says it can do."""
+        workspace = given.workspace or types.WorkspaceClientCapabilities()
+        document = given.text_document or types.TextDocumentClientCapabilities()
+        window = given.window or types.WindowClientCapabilities()
+        general = given.general or types.GeneralClientCapabilities()
+        wanted = [str(getattr(e, "value", e)) for e in general.position_encodings or ()]
+        known = [encoding for encoding in wanted if encoding in _ENCODINGS]
+        watched, edits = workspace.did_change_watched_files, workspace.workspace_edit
+        return cls(
+            encoding=known[0] if known else "utf-16",
+            pulls=document.diagnostic is not None,
+            refreshes=bool(workspace.diagnostics and workspace.diagnostics.refresh_support),
+            watches=bool(watched and watched.dynamic_registration),
+            configures=bool(workspace.configuration),
+            versioned=bool(edits and edits.document_changes),
+            shows=bool(window.show_document and window.show_document.support),
+            progress=bool(window.work_done_progress),
+        )

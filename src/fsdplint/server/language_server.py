@@ -1,0 +1,207 @@
+"""The server: the protocol's notifications and requests, each handed to the module for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+from fsdplint import __version__
+from fsdplint.files.decoding import SourceError
+from fsdplint.outcome import Outcome
+from fsdplint.server import action_requests, documents_sync, pull
+from fsdplint.server.capabilities import Client
+from fsdplint.server.diagnostics import diagnostic
+from fsdplint.server.editor_settings import EditorSettings, EditorSettingsError, read
+from fsdplint.server.push import Found, Push
+from fsdplint.server.runs import OutdatedError, Runs
+from fsdplint.server.session import Session, Snapshot
+from fsdplint.settings.config import ConfigError
+from fsdplint.settings.rule_selection import UnknownRuleError
+from fsdplint.suppression.baseline import BaselineError
+
+PAUSE = 0.2
+"""Seconds from the last change to the check."""
+_EXPECTED = (BaselineError, ConfigError, SourceError, UnknownRuleError)
+# What decides which findings there are: code, settings, and which releases of PyTorch it runs on.
+_WATCHED = (
+    "**/*.{py,pyi,ipynb}",
+    "**/{pyproject,fsdplint}.toml",
+    "**/.gitignore",
+    "**/{uv,poetry,pdm}.lock",
+    "**/requirements.txt",
+    "**/environment.{yml,yaml}",
+)
+
+
+class Server(LanguageServer):
+    """A session with one editor."""
+
+    def __init__(self) -> None:
+        super().__init__("fsdplint", __version__)
+        self.session = Session()
+        self.settings = EditorSettings()
+        self.client = Client()
+        self.runs = Runs()
+        self.push = Push(self.found, self.text_document_publish_diagnostics)
+        self.shown: set[str] = set()
+
+    # What the engine finds
+
+    async def settled(self) -> None:
+        """Return once nothing has changed for a moment.
+
+        Raises:
+            OutdatedError: something has changed.
+        """
+        before = dict(self.session.documents)
+        await asyncio.sleep(PAUSE)
+        if self.session.documents != before:
+            raise OutdatedError
+
+    async def outcome(self, root: str, folder: str | None = None) -> Outcome:
+        """Return the findings of the current state of a project; none if it cannot be checked.
+
+        Args:
+            folder: what to check, as it is on disk, instead of the open files.
+
+        Raises:
+            OutdatedError: the state has changed in the meantime.
+        """
+
+        def current() -> Snapshot:
+            return self.session.snapshot(root, folder)
+
+        try:
+            return await self.runs.outcome(current(), current)
+        except OutdatedError:
+            raise
+        except _EXPECTED as error:
+            self.show(f"fsdplint: {error}")
+        except Exception as error:  # whatever it is, the server goes on
+            self.show(_internal(error))
+        return Outcome((), {})
+
+    async def found(self) -> Found | None:
+        """Return the diagnostics of all open documents, None if one changes in the meantime."""
+        found: Found = {}
+        try:
+            for root in self.session.roots():
+                outcome = await self.outcome(root)
+                for document in self.session.of_root(root):
+                    shown = self.diagnostics(outcome, document.path)
+                    found[document.uri] = document.version, shown
+        except OutdatedError:
+            return None
+        return found
+
+    def diagnostics(self, outcome: Outcome, path: str) -> list[types.Diagnostic]:
+        """Return the diagnostics of the file at ``path``."""
+        made = (
+            diagnostic(finding, lambda span: self.session.location(outcome, span))
+            for finding in self.session.findings(outcome, path)
+        )
+        return [each for each in made if each is not None]
+
+    # What changes
+
+    def refresh(self, delay: float = 0) -> None:
+        """Have the diagnostics of open documents sent; an editor that requests them does so."""
+        if not self.client.pulls:
+            self.push.soon(delay)
+
+    def refresh_all(self) -> None:
+        """Have all diagnostics sent, or requested, since more than documents has changed."""
+        self.shown.clear()
+        self.refresh(PAUSE)
+        if self.client.pulls and self.client.refreshes:
+            self.workspace_diagnostic_refresh(None)
+
+    def configure(self, value: object) -> None:
+        """Take the editor's settings."""
+        try:
+            self.settings = read(value)
+        except EditorSettingsError as error:
+            self.show(f"fsdplint: {error}")
+        self.session.choices = self.settings.choices
+
+    def show(self, message: str) -> None:
+        """Show the user a message, once until settings or files change."""
+        if message not in self.shown:
+            self.shown.add(message)
+            self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, message))
+
+    def report_server_error(self, error: Exception, source: object) -> None:  # noqa: ARG002
+        """Show an error that is not the answer to a request."""
+        self.show(_internal(error))
+
+
+def _internal(error: Exception) -> str:
+    if os.environ.get("FSDPLINT_DEBUG"):
+        logging.getLogger(__name__).error("internal error", exc_info=error)
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"fsdplint: internal error, please report it: {what}"
+
+
+def serve() -> None:
+    """Serve one editor on standard input and output until it ends the session."""
+    debug = bool(os.environ.get("FSDPLINT_DEBUG"))
+    logging.basicConfig()
+    logging.disable(logging.NOTSET if debug else logging.CRITICAL)
+    server = Server()
+    _session(server)
+    documents_sync.register(server)
+    action_requests.register(server)
+    server.start_io()
+
+
+def _session(server: Server) -> None:
+    """Have ``server`` begin a session, and follow what it depends on."""
+
+    @server.feature(types.INITIALIZE)
+    def initialize(params: types.InitializeParams) -> None:
+        server.client = Client.of(params.capabilities)
+        server.session.encoding = server.client.encoding
+        if server.client.pulls:
+            pull.register(server)
+        server.configure(params.initialization_options)
+
+    @server.feature(types.INITIALIZED)
+    async def initialized(_: types.InitializedParams) -> None:
+        if server.client.watches:
+            server.client_register_capability(types.RegistrationParams(_registrations()))
+        if server.client.configures:
+            await _fetch_settings(server)
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
+    async def settings_changed(params: types.DidChangeConfigurationParams) -> None:
+        if server.client.configures:
+            await _fetch_settings(server)
+        else:
+            server.configure(params.settings)
+            server.refresh_all()
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+    def files_changed(_: types.DidChangeWatchedFilesParams) -> None:
+        server.session.disk += 1
+        server.refresh_all()
+
+
+async def _fetch_settings(server: Server) -> None:
+    items = [types.ConfigurationItem(section="fsdplint")]
+    values = await server.workspace_configuration_async(types.ConfigurationParams(items))
+    if values and values[0] is not None:
+        server.configure(values[0])
+        server.refresh_all()
+
+
+def _registrations() -> list[types.Registration]:
+    watchers = [types.FileSystemWatcher(pattern) for pattern in _WATCHED]
+    options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
+    return [
+        types.Registration("files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options),
+        types.Registration("settings", types.WORKSPACE_DID_CHANGE_CONFIGURATION),
+    ]
