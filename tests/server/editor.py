@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ class Editor:
         every = range(len(self.texts[uri]) + 1)
         return next(each for each in every if self.position(uri, each) == place)
 
-    async def diagnostics(self, uri: str) -> Sequence[types.Diagnostic]:
+    async def diagnostics(self, uri: str) -> list[types.Diagnostic]:
         """The diagnostics of the current version, as soon as they are there."""
 
         def newest() -> types.PublishDiagnosticsParams | None:
@@ -102,7 +102,7 @@ class Editor:
         async with asyncio.timeout(LONG):
             while (found := newest()) is None:
                 await asyncio.sleep(0.01)
-        return found.diagnostics
+        return list(found.diagnostics)
 
     def edited(self, edit: types.WorkspaceEdit) -> dict[str, str]:
         """The texts by address after ``edit``, which is for the current versions."""

@@ -12,6 +12,13 @@ from fsdplint.server.session import path_of
 if TYPE_CHECKING:
     from fsdplint.server.language_server import Server
 
+# What pygls handles by itself, too: its own copy of the buffers counts form feeds as line ends, and
+# clamps the positions of a notification to that.
+_OURS = (
+    types.TEXT_DOCUMENT_DID_OPEN,
+    types.TEXT_DOCUMENT_DID_CHANGE,
+    types.TEXT_DOCUMENT_DID_CLOSE,
+)
 # Seconds from the last change of a document to its check.
 _PAUSE = 0.2
 
@@ -19,6 +26,8 @@ _PAUSE = 0.2
 def register(server: Server) -> None:
     """Have ``server`` follow what is open."""
     session = server.session
+    for method in _OURS:
+        del server.protocol.fm.builtin_features[method]
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def did_open(params: types.DidOpenTextDocumentParams) -> None:
