@@ -16,9 +16,6 @@ from fsdplint.verify.warm_launcher import Warm
 # No run of a test is told by another's; the tests of the cache turn it on.
 os.environ["FSDPLINT_NO_CACHE"] = "1"
 
-# Of pytest-asyncio, whose setting pytest refuses where the plugin is not installed.
-warnings.filterwarnings("ignore", 'The configuration option "asyncio_default_fixture_loop_scope')
-
 TESTS = Path(__file__).parent
 QUICK = frozenset(
     {
@@ -41,6 +38,12 @@ LONG = (
 )
 """Files and folders of the tests that take longest, which come first: the short ones even out when
 the workers of pytest-xdist end."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure() -> None:
+    # pytest-asyncio asks for a setting that pytest refuses where the plugin is not installed.
+    warnings.filterwarnings("ignore", ".*asyncio_default_fixture_loop_scope")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
