@@ -20,7 +20,7 @@ COMMAND = [sys.executable, "-m", "fsdplint", "server"]
 
 
 def capabilities(
-    encoding: str = "utf-16", *, pull: bool = False, watch: bool = False, **window: bool
+    encoding: str = "utf-16", *, pull: bool = False, watch: bool = False, **window: Any
 ) -> types.ClientCapabilities:
     """What an editor says it can do; it takes edits of versions of documents."""
     diagnostic = types.DiagnosticClientCapabilities() if pull else None
@@ -34,7 +34,7 @@ def capabilities(
             ),
             diagnostics=types.DiagnosticWorkspaceClientCapabilities(refresh_support=pull),
         ),
-        window=types.WindowClientCapabilities(**window),  # type: ignore[arg-type]
+        window=types.WindowClientCapabilities(**window),
     )
 
 
