@@ -70,10 +70,10 @@ async def _fix_all(server: Server, document: Document) -> list[types.CodeAction]
     root = root_of(document.path)
     state = session.snapshot(root)
     analysis = server.runs.analysis(root)
-    changes = await server.runs.alone(
-        lambda: analysis.fixed(document.path, state.choices, state.buffers)
+    changes = await server.ended(
+        server.runs.alone(lambda: analysis.fixed(document.path, state.choices, state.buffers))
     )
-    if session.snapshot(root) != state:
+    if changes is None or session.snapshot(root) != state:
         return []
     action = actions.fix_all(session, changes, server.client.versioned)
     return [] if action is None else [action]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
@@ -22,6 +24,8 @@ from fsdplint.server.session import Session, Snapshot
 from fsdplint.settings.config import ConfigError
 from fsdplint.settings.rule_selection import UnknownRuleError
 from fsdplint.suppression.baseline import BaselineError
+
+T = TypeVar("T")
 
 PAUSE = 0.2
 """Seconds from the last change to the check."""
@@ -75,15 +79,24 @@ class Server(LanguageServer):
         def current() -> Snapshot:
             return self.session.snapshot(root, folder)
 
+        found = await self.ended(self.runs.outcome(current(), current))
+        return found or Outcome((), {})
+
+    async def ended(self, run: Awaitable[T]) -> T | None:
+        """Return the result of a run of the engine; if it fails, show why and return None.
+
+        Raises:
+            OutdatedError: the state has changed in the meantime.
+        """
         try:
-            return await self.runs.outcome(current(), current)
+            return await run
         except OutdatedError:
             raise
         except _EXPECTED as error:
             self.show(f"fsdplint: {error}")
         except Exception as error:  # whatever it is, the server goes on
             self.show(_internal(error))
-        return Outcome((), {})
+        return None
 
     async def found(self) -> Found | None:
         """Return the diagnostics of all open documents, None if one changes in the meantime."""
