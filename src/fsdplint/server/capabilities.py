@@ -21,6 +21,7 @@ class Client:
         configures: whether it has settings to request.
         versioned: whether it takes edits of a version of a document.
         shows: whether it can open a document, or a page in a browser.
+        markdown: whether it renders Markdown in hovers.
         progress: whether it shows the progress of what the server begins.
     """
 
@@ -31,6 +32,7 @@ class Client:
     configures: bool = False
     versioned: bool = False
     shows: bool = False
+    markdown: bool = False
     progress: bool = False
 
     @classmethod
@@ -40,6 +42,7 @@ class Client:
         document = given.text_document or types.TextDocumentClientCapabilities()
         window = given.window or types.WindowClientCapabilities()
         general = given.general or types.GeneralClientCapabilities()
+        hover = document.hover or types.HoverClientCapabilities()
         wanted = [str(getattr(e, "value", e)) for e in general.position_encodings or ()]
         known = [encoding for encoding in wanted if encoding in _ENCODINGS]
         watched, edits = workspace.did_change_watched_files, workspace.workspace_edit
@@ -51,5 +54,6 @@ class Client:
             configures=bool(workspace.configuration),
             versioned=bool(edits and edits.document_changes),
             shows=bool(window.show_document and window.show_document.support),
+            markdown=types.MarkupKind.Markdown in (hover.content_format or ()),
             progress=bool(window.work_done_progress),
         )

@@ -12,15 +12,18 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from fsdplint import __version__
+from fsdplint.engine.frontend.problem import is_python
+from fsdplint.engine.inspection.summary import Inspection
 from fsdplint.files.decoding import SourceError
 from fsdplint.outcome import Outcome
-from fsdplint.server import action_requests, documents_sync, pull
+from fsdplint.server import action_requests, documents_sync, hover, pull
 from fsdplint.server.capabilities import Client
 from fsdplint.server.diagnostics import diagnostic
+from fsdplint.server.documents import Document
 from fsdplint.server.editor_settings import EditorSettings, EditorSettingsError, read
 from fsdplint.server.push import Found, Push
 from fsdplint.server.runs import OutdatedError, Runs
-from fsdplint.server.session import Session, Snapshot
+from fsdplint.server.session import Session, Snapshot, root_of
 from fsdplint.settings.config import ConfigError
 from fsdplint.settings.rule_selection import UnknownRuleError
 from fsdplint.suppression.baseline import BaselineError
@@ -98,6 +101,21 @@ class Server(LanguageServer):
             self.show(_internal(error))
         return None
 
+    async def inspection(self, document: Document) -> tuple[Inspection, Outcome] | None:
+        """Return what the engine knows of a document; None if it is not valid Python.
+
+        Raises:
+            OutdatedError: the state has changed in the meantime.
+        """
+        root = root_of(document.path)
+        if not document.is_valid or not is_python(document.source.text):
+            return None
+
+        def current() -> Snapshot:
+            return self.session.snapshot(root)
+
+        return await self.ended(self.runs.inspection(document.path, current(), current))
+
     async def found(self) -> Found | None:
         """Return the diagnostics of all open documents, None if one changes in the meantime."""
         found: Found = {}
@@ -168,6 +186,7 @@ def serve() -> None:
     _session(server)
     documents_sync.register(server)
     action_requests.register(server)
+    hover.register(server)
     server.start_io()
 
 

@@ -7,13 +7,18 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fsdplint.outcome import Outcome
 from fsdplint.server.analysis import Analysis
 from fsdplint.server.session import Snapshot
 
+if TYPE_CHECKING:
+    from fsdplint.engine.inspection.summary import Inspection
+
 T = TypeVar("T")
+Inspected = tuple["Inspection", Outcome]
+"""What the engine knows of a file, and the sources of its places."""
 
 
 class OutdatedError(Exception):
@@ -26,6 +31,7 @@ class Runs:
     def __init__(self) -> None:
         self._analyses: dict[str, Analysis] = {}
         self._known: dict[tuple[str, bool], tuple[Snapshot, Outcome]] = {}
+        self._inspected: dict[str, tuple[Snapshot, Inspected]] = {}
         self._turn = asyncio.Lock()
 
     async def outcome(self, snapshot: Snapshot, current: Callable[[], Snapshot]) -> Outcome:
@@ -49,6 +55,28 @@ class Runs:
                 known = self._known[key] = snapshot, outcome
         if current() != snapshot:
             raise OutdatedError
+        return known[1]
+
+    async def inspection(
+        self, path: str, snapshot: Snapshot, current: Callable[[], Snapshot]
+    ) -> Inspected:
+        """Return what the engine knows of the file at ``path`` in the state ``snapshot``.
+
+        Args:
+            current: returns the state as it is.
+
+        Raises:
+            OutdatedError: the state has changed in the meantime.
+            SourceError: the file is not Python.
+        """
+        async with self._turn:
+            if current() != snapshot:
+                raise OutdatedError
+            known = self._inspected.get(path)
+            if known is None or known[0] != snapshot:
+                analysis = self.analysis(snapshot.root)
+                found = await _in_thread(lambda: analysis.inspect(path, snapshot.buffers))
+                known = self._inspected[path] = snapshot, found
         return known[1]
 
     async def alone(self, work: Callable[[], T]) -> T:
