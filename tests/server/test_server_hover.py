@@ -86,7 +86,7 @@ async def test_a_mesh_is_shown(tmp_path: Path) -> None:
     (tmp_path / "gpt.py").write_text("import torch\n\n\nclass GPT(torch.nn.Linear): ...\n")
     async with editor(tmp_path, client=markdown()) as user:
         uri = user.open(tmp_path / "train.py", MESH)
-        mesh = '**mesh**: `init_device_mesh("cuda", (8,))`\n\n**Device mesh**'
+        mesh = '**mesh**: `init_device_mesh("cuda", (8,))`'
         assert await hovered(user, uri, "init_device_mesh(") == mesh
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from fsdplint.server import actions
-from fsdplint.server.positions import offset
 from fsdplint.server.runs import OutdatedError
 from fsdplint.server.session import root_of
 from fsdplint.urls import rule_url
@@ -30,7 +29,7 @@ def register(server: Server) -> None:
         only, found = params.context.only, []
         try:
             if actions.wants(only, types.CodeActionKind.QuickFix.value, listed=True):
-                found += await _quick_fixes(server, document, params.range)
+                found += await _quick_fixes(server, document, params)
             if actions.wants(only, actions.FIX_ALL, listed=False):
                 found += await _fix_all(server, document)
         except OutdatedError:
@@ -50,12 +49,13 @@ def register(server: Server) -> None:
 
 
 async def _quick_fixes(
-    server: Server, document: Document, place: types.Range
+    server: Server, document: Document, params: types.CodeActionParams
 ) -> list[types.CodeAction]:
     session = server.session
     outcome = await server.outcome(root_of(document.path))
-    start = offset(document.source, place.start, session.encoding)
-    end = offset(document.source, place.end, session.encoding)
+    uri, place = params.text_document.uri, params.range
+    start = document.offset(uri, place.start, session.encoding)
+    end = document.offset(uri, place.end, session.encoding)
     found = [
         finding
         for finding in session.findings(outcome, document.path)

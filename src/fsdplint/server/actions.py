@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from lsprotocol import types
 
@@ -36,9 +37,10 @@ def quick_fixes(
 ) -> Iterator[types.CodeAction]:
     """Yield for each finding its fix, a comment that suppresses it, and its page."""
     for finding in findings:
-        shown = diagnostic(finding, lambda span: session.location(outcome, span))
-        if shown is None:
+        place = session.location(outcome, finding.span)
+        if place is None:
             continue
+        shown = diagnostic(finding, place, partial(session.location, outcome))
         comment = commented(outcome, finding, reason).fix
         for title, fix, preferred in _fixes(finding, comment):
             edit = workspace_edit(session, outcome, fix.edits, versioned)

@@ -26,11 +26,8 @@ Locate = Callable[[Span], "types.Location | None"]
 """Returns where the client has a span, None if it has no such place."""
 
 
-def diagnostic(finding: Finding, locate: Locate) -> types.Diagnostic | None:
-    """Return ``finding`` as a diagnostic, None if its place cannot be shown."""
-    place = locate(finding.span)
-    if place is None:
-        return None
+def diagnostic(finding: Finding, place: types.Location, locate: Locate) -> types.Diagnostic:
+    """Return ``finding``, which is at ``place``, as a diagnostic."""
     related = [
         types.DiagnosticRelatedInformation(location, evidence.note)
         for evidence in finding.evidence

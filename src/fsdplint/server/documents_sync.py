@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
-from fsdplint.server.documents import changed, opened, saved
+from fsdplint.server.documents import (
+    Document,
+    changed,
+    changed_notebook,
+    opened,
+    opened_notebook,
+    saved,
+)
+from fsdplint.server.notebooks import cells
 from fsdplint.server.session import path_of
 
 if TYPE_CHECKING:
@@ -18,46 +26,94 @@ _OURS = (
     types.TEXT_DOCUMENT_DID_OPEN,
     types.TEXT_DOCUMENT_DID_CHANGE,
     types.TEXT_DOCUMENT_DID_CLOSE,
+    types.NOTEBOOK_DOCUMENT_DID_OPEN,
+    types.NOTEBOOK_DOCUMENT_DID_CHANGE,
+    types.NOTEBOOK_DOCUMENT_DID_CLOSE,
 )
 # Seconds from the last change of a document to its check.
 _PAUSE = 0.2
+_NOTEBOOK = ".ipynb"
 
 
 def register(server: Server) -> None:
     """Have ``server`` follow what is open."""
-    session = server.session
     for method in _OURS:
         del server.protocol.fm.builtin_features[method]
+    _files(server)
+    _notebooks(server)
+
+
+def _files(server: Server) -> None:
+    session = server.session
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def did_open(params: types.DidOpenTextDocumentParams) -> None:
         item = params.text_document
         path = path_of(item.uri)
-        if path is not None:
-            document = opened(item.uri, path, item.version, item.text)
-            session.documents[document.path] = document
-            server.refresh()
+        # A notebook's JSON is no text to edit.
+        if path is not None and not path.endswith(_NOTEBOOK):
+            _keep(server, opened(item.uri, path, item.version, item.text), 0)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     def did_change(params: types.DidChangeTextDocumentParams) -> None:
         document = session.of_uri(params.text_document.uri)
         if document is not None:
             version, analyze = params.text_document.version, server.settings.run == "onType"
-            document = changed(document, version, params.content_changes, session.encoding, analyze)
-            session.documents[document.path] = document
-            server.refresh(_PAUSE)
+            changes = params.content_changes
+            _keep(server, changed(document, version, changes, session.encoding, analyze), _PAUSE)
 
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
     def did_save(params: types.DidSaveTextDocumentParams) -> None:
-        document = session.of_uri(params.text_document.uri)
-        if document is not None:
-            session.documents[document.path] = saved(document)
-            session.disk += 1
-            server.refresh()
+        _save(server, params.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def did_close(params: types.DidCloseTextDocumentParams) -> None:
-        document = session.of_uri(params.text_document.uri)
-        if document is not None:
-            del session.documents[document.path]
-            server.refresh()
+        _close(server, params.text_document.uri)
+
+
+def _notebooks(server: Server) -> None:
+    session = server.session
+
+    @server.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)
+    def did_open(params: types.DidOpenNotebookDocumentParams) -> None:
+        notebook = params.notebook_document
+        path = path_of(notebook.uri)
+        if path is not None and path.endswith(_NOTEBOOK):
+            found = cells(notebook.cells, params.cell_text_documents)
+            _keep(server, opened_notebook(notebook.uri, path, notebook.version, found), 0)
+
+    @server.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+    def did_change(params: types.DidChangeNotebookDocumentParams) -> None:
+        document, change = session.of_uri(params.notebook_document.uri), params.change.cells
+        if document is not None and change is not None:
+            version, analyze = params.notebook_document.version, server.settings.run == "onType"
+            after = changed_notebook(document, version, change, session.encoding, analyze)
+            _keep(server, after, _PAUSE)
+
+    @server.feature(types.NOTEBOOK_DOCUMENT_DID_SAVE)
+    def did_save(params: types.DidSaveNotebookDocumentParams) -> None:
+        _save(server, params.notebook_document.uri)
+
+    @server.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
+    def did_close(params: types.DidCloseNotebookDocumentParams) -> None:
+        _close(server, params.notebook_document.uri)
+
+
+def _keep(server: Server, document: Document, pause: float) -> None:
+    server.session.documents[document.path] = document
+    server.refresh(pause)
+
+
+def _save(server: Server, uri: str) -> None:
+    document = server.session.of_uri(uri)
+    if document is not None:
+        # Files that no editor watches may have changed, too.
+        server.session.disk += 1
+        _keep(server, saved(document), 0)
+
+
+def _close(server: Server, uri: str) -> None:
+    document = server.session.of_uri(uri)
+    if document is not None:
+        del server.session.documents[document.path]
+        server.refresh()

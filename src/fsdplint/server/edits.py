@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from lsprotocol import types
 
@@ -32,7 +32,7 @@ def workspace_edit(
             if place is None:
                 return None
             files.setdefault(place.uri, []).append(types.TextEdit(place.range, edit.text))
-            versions[place.uri] = document.version if document else None
+            versions[place.uri] = document.versions[place.uri] if document else None
     if not versioned:
         return types.WorkspaceEdit(changes=files)
     return types.WorkspaceEdit(
@@ -46,12 +46,21 @@ def workspace_edit(
 
 
 def difference(old: SourceFile, new: SourceFile) -> Iterator[Edit]:
-    """Yield edits by which ``old`` becomes ``new``, of whole lines."""
-    before, after = lines(old.text), lines(new.text)
-    starts = [0]
-    for line in before:
-        starts.append(starts[-1] + len(line))
+    """Yield edits by which ``old`` becomes ``new``, of whole lines, and each in one cell."""
+    if old.notebook is None or new.notebook is None:
+        yield from _of_text(old.path, 0, old.text, new.text)
+        return
+    start = 0
+    for before, after in zip(old.notebook.cells, new.notebook.cells, strict=True):
+        yield from _of_text(old.path, start, before.source, after.source)
+        start += len(before.code)
+
+
+def _of_text(path: str, start: int, old: str, new: str) -> Iterator[Edit]:
+    """Yield edits by which ``old``, which begins at ``start`` in its file, becomes ``new``."""
+    before, after = lines(old), lines(new)
+    starts = list(accumulate(map(len, before), initial=start))
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     for tag, i, j, k, end in matcher.get_opcodes():
         if tag != "equal":
-            yield Edit(Span(old.path, starts[i], starts[j]), "".join(after[k:end]))
+            yield Edit(Span(path, starts[i], starts[j]), "".join(after[k:end]))

@@ -130,7 +130,7 @@ def _step(step: Step, outer: Sequence[Step], only: Model | None, outcome: Outcom
     """
     note = f": {step.note}" if step.note else ""
     lines = [f"**{_EVENTS.get(step.kind, step.text)}**{note}"]
-    if step.kind in ("shard", "optimizer") and not note:
+    if step.kind in ("mesh", "optimizer", "shard") and not note:
         lines = []
     if step.kind in ("forward", "state") and only is not None:
         units = "; ".join(f"{each.generation}: {_targets(each)}" for each in only.shardings)

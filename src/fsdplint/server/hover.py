@@ -10,7 +10,6 @@ from fsdplint.finding import Finding
 from fsdplint.pages import harm, page, unmarked
 from fsdplint.rules import RULES
 from fsdplint.server import facts
-from fsdplint.server.positions import offset
 from fsdplint.server.runs import OutdatedError
 from fsdplint.server.session import root_of
 from fsdplint.urls import rule_url
@@ -30,7 +29,8 @@ def register(server: Server) -> None:
         document = server.session.of_uri(params.text_document.uri)
         if document is None:
             return None
-        place = offset(document.source, params.position, server.session.encoding)
+        uri, encoding = params.text_document.uri, server.session.encoding
+        place = document.offset(uri, params.position, encoding)
         try:
             parts = [
                 *await _meaning(server, document, place),

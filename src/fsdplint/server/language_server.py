@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable
+from functools import partial
 from typing import TypeVar
 
 from lsprotocol import types
@@ -44,11 +45,17 @@ _WATCHED = (
 )
 
 
+# Every cell, so that they count as in the notebook.
+_NOTEBOOKS = types.NotebookDocumentSyncOptions(
+    [types.NotebookDocumentFilterWithNotebook("jupyter-notebook")], save=True
+)
+
+
 class Server(LanguageServer):
     """A session with one editor."""
 
     def __init__(self) -> None:
-        super().__init__("fsdplint", __version__)
+        super().__init__("fsdplint", __version__, notebook_document_sync=_NOTEBOOKS)
         self.session = Session()
         self.settings = EditorSettings()
         self.client = Client()
@@ -124,18 +131,21 @@ class Server(LanguageServer):
                 outcome = await self.outcome(root)
                 for document in self.session.of_root(root):
                     shown = self.diagnostics(outcome, document.path)
-                    found[document.uri] = document.version, shown
+                    for uri, version in document.versions.items():
+                        found[uri] = version, shown.get(uri, [])
         except OutdatedError:
             return None
         return found
 
-    def diagnostics(self, outcome: Outcome, path: str) -> list[types.Diagnostic]:
-        """Return the diagnostics of the file at ``path``."""
-        made = (
-            diagnostic(finding, lambda span: self.session.location(outcome, span))
-            for finding in self.session.findings(outcome, path)
-        )
-        return [each for each in made if each is not None]
+    def diagnostics(self, outcome: Outcome, path: str) -> dict[str, list[types.Diagnostic]]:
+        """Return the diagnostics of the file at ``path``, by address: of cells or of the file."""
+        found: dict[str, list[types.Diagnostic]] = {}
+        for finding in self.session.findings(outcome, path):
+            place = self.session.location(outcome, finding.span)
+            if place is not None:
+                made = diagnostic(finding, place, partial(self.session.location, outcome))
+                found.setdefault(place.uri, []).append(made)
+        return found
 
     # What changes
 

@@ -12,7 +12,7 @@ from fsdplint.files.disk import digest
 from fsdplint.files.file import absolute
 from fsdplint.server.diagnostics import SOURCE
 from fsdplint.server.runs import OutdatedError
-from fsdplint.server.session import path_of, root_of, uri_of
+from fsdplint.server.session import path_of, root_of
 
 if TYPE_CHECKING:
     from fsdplint.server.language_server import Server
@@ -46,7 +46,7 @@ def register(server: Server) -> None:
         except OutdatedError as error:
             data = types.DiagnosticServerCancellationData(retrigger_request=True)
             raise _Retrigger(data=data) from error
-        found = server.diagnostics(outcome, document.path)
+        found = server.diagnostics(outcome, document.path).get(params.text_document.uri, [])
         name = _name(found)
         if name == params.previous_result_id:
             return types.RelatedUnchangedDocumentDiagnosticReport(name)
@@ -59,7 +59,8 @@ def register(server: Server) -> None:
         before = {each.uri: each.value for each in params.previous_result_ids}
         found = await _in_folders(server)
         # What an editor knows of files without findings is taken back.
-        found = {**dict.fromkeys(before, ()), **found}
+        closed = (uri for uri in before if server.session.of_uri(uri) is None)
+        found = {**dict.fromkeys(closed, ()), **found}
         return types.WorkspaceDiagnosticReport(
             [_report(uri, each, before.get(uri)) for uri, each in sorted(found.items())]
         )
@@ -78,7 +79,7 @@ async def _in_folders(server: Server) -> dict[str, Sequence[types.Diagnostic]]:
             continue
         paths = {finding.span.path for finding in outcome.findings}
         for path in paths - server.session.documents.keys():
-            found[uri_of(path)] = server.diagnostics(outcome, path)
+            found.update(server.diagnostics(outcome, path))
     return found
 
 

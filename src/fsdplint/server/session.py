@@ -53,8 +53,9 @@ class Session:
     disk: int = 0
 
     def of_uri(self, uri: str) -> Document | None:
-        """Return the document that is open at ``uri``."""
-        return next((each for each in self.documents.values() if each.uri == uri), None)
+        """Return the document that is open at ``uri``, or has a cell there."""
+        every = self.documents.values()
+        return next((each for each in every if uri == each.uri or uri in each.versions), None)
 
     def roots(self) -> list[str]:
         """Return the roots of the projects that have open files."""
@@ -95,11 +96,12 @@ class Session:
     def location(self, outcome: Outcome, span: Span) -> types.Location | None:
         """Return where the editor has ``span``, or the file on disk."""
         document = self.documents.get(span.path)
-        source = document.source if document else outcome.sources.get(span.path)
-        if source is None:
+        if document is not None:
+            return document.location(span.start, span.end, self.encoding)
+        if (source := outcome.sources.get(span.path)) is None:
             return None
-        uri = document.uri if document else uri_of(span.path)
-        return types.Location(uri, range_(source, span.start, span.end, self.encoding))
+        place = range_(source.document, *source.in_document(span.start, span.end), self.encoding)
+        return types.Location(uri_of(span.path), place)
 
 
 def root_of(path: str) -> str:
