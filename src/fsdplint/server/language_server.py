@@ -17,7 +17,7 @@ from fsdplint.engine.frontend.problem import is_python
 from fsdplint.engine.inspection.summary import Inspection
 from fsdplint.files.decoding import SourceError
 from fsdplint.outcome import Outcome
-from fsdplint.server import action_requests, documents_sync, hover, pull
+from fsdplint.server import action_requests, documents_sync, hover, programs, pull
 from fsdplint.server.capabilities import Client
 from fsdplint.server.diagnostics import diagnostic
 from fsdplint.server.documents import Document
@@ -197,6 +197,7 @@ def serve() -> None:
     documents_sync.register(server)
     action_requests.register(server)
     hover.register(server)
+    programs.register(server)
     server.start_io()
 
 
