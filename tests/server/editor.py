@@ -99,9 +99,8 @@ class Editor:
             own = [each for each in self.published if each.uri == uri]
             return own[-1] if own and own[-1].version == self.versions[uri] else None
 
-        async with asyncio.timeout(LONG):
-            while (found := newest()) is None:
-                await asyncio.sleep(0.01)
+        while (found := newest()) is None:
+            await asyncio.sleep(0.01)
         return list(found.diagnostics)
 
     def edited(self, edit: types.WorkspaceEdit) -> dict[str, str]:
@@ -165,8 +164,12 @@ async def editor(
             initialization_options=options,
         )
     )
+    task = asyncio.current_task()
+    assert task is not None
+    limit = asyncio.get_running_loop().call_later(LONG, task.cancel)
     try:
         yield made
     finally:
+        limit.cancel()
         await process.shutdown_session()
         await process.stop()

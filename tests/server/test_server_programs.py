@@ -13,7 +13,7 @@ from lsprotocol import types
 
 PROJECT = Path(__file__).parents[1] / "fixtures" / "projects" / "helper_module"
 SCRIPT = 'import torch\n\nif __name__ == "__main__":\n    print("🔥")\n'
-ENDLESS = "import os, time\nopen('ran', 'a').close()\nwhile True:\n    time.sleep(0.1)\n"
+ENDLESS = "import time\nopen({!r}, 'a').close()\nwhile True:\n    time.sleep(0.1)\n"
 
 pytestmark = pytest.mark.asyncio
 
@@ -93,25 +93,25 @@ async def test_inspect_shows_what_the_command_prints(project: Path) -> None:
     assert file.read_text("utf-8") == text
     assert file.name == "fsdplint inspect train.py.txt"
     shutil.rmtree(file.parent)
-    assert [
-        each.value["kind"] if isinstance(each.value, dict) else each.value.kind for each in reports
-    ] == ["begin", "end"]
+    assert [each.kind for each in reports] == ["begin", "end"]  # type: ignore[attr-defined]
 
 
 async def test_opening_a_script_runs_nothing_and_cancel_ends_it(tmp_path: Path) -> None:
-    file = tmp_path / "train.py"
-    file.write_text(ENDLESS)
-    async with editor(tmp_path, client=showing()) as user:
+    # What is in the script's own folder, verify makes in a copy.
+    (tmp_path / "p").mkdir()
+    file, ran = tmp_path / "p" / "train.py", tmp_path / "ran"
+    file.write_text(ENDLESS.format(str(ran)))
+    async with editor(tmp_path / "p", client=showing()) as user:
         uri = user.open(file)
         await user.diagnostics(uri)
         await lenses(user, uri)
-        assert not (tmp_path / "ran").exists()
+        assert not ran.exists()
         parameters = types.ExecuteCommandParams("fsdplint.verify", arguments=[uri])
         run = asyncio.ensure_future(user.client.workspace_execute_command_async(parameters))
         while not user.client.progress_reports:
             await asyncio.sleep(0.01)
         (token,) = user.client.progress_reports
-        while not (tmp_path / "ran").exists():
+        while not ran.exists():
             await asyncio.sleep(0.01)
         user.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token))
         assert await run is None
