@@ -168,10 +168,8 @@ async def test_the_editor_watches_what_findings_depend_on(tmp_path: Path) -> Non
             registered.extend(parameters.registrations)
         )
         await comes(lambda: registered)
-    assert [each.method for each in registered] == [
-        "workspace/didChangeWatchedFiles",
-        "workspace/didChangeConfiguration",
-    ]
+    # The editor does not say that it reports changed settings.
+    assert [each.method for each in registered] == ["workspace/didChangeWatchedFiles"]
 
 
 async def test_settings_of_the_editor_are_options_of_a_check(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ class Client:
         refreshes: whether it can be asked to request them again.
         watches: whether it reports changes of files on disk.
         configures: whether it has settings to request.
+        registers: whether it reports their changes if asked to.
         versioned: whether it takes edits of a version of a document.
         shows: whether it can open a document, or a page in a browser.
         markdown: whether it renders Markdown in hovers.
@@ -30,6 +31,7 @@ class Client:
     refreshes: bool = False
     watches: bool = False
     configures: bool = False
+    registers: bool = False
     versioned: bool = False
     shows: bool = False
     markdown: bool = False
@@ -46,12 +48,14 @@ class Client:
         wanted = [str(getattr(e, "value", e)) for e in general.position_encodings or ()]
         known = [encoding for encoding in wanted if encoding in _ENCODINGS]
         watched, edits = workspace.did_change_watched_files, workspace.workspace_edit
+        settings = workspace.did_change_configuration
         return cls(
             encoding=known[0] if known else "utf-16",
             pulls=document.diagnostic is not None,
             refreshes=bool(workspace.diagnostics and workspace.diagnostics.refresh_support),
             watches=bool(watched and watched.dynamic_registration),
             configures=bool(workspace.configuration),
+            registers=bool(settings and settings.dynamic_registration),
             versioned=bool(edits and edits.document_changes),
             shows=bool(window.show_document and window.show_document.support),
             markdown=types.MarkupKind.Markdown in (hover.content_format or ()),

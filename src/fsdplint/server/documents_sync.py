@@ -50,8 +50,8 @@ def _files(server: Server) -> None:
     def did_open(params: types.DidOpenTextDocumentParams) -> None:
         item = params.text_document
         path = path_of(item.uri)
-        # A notebook's JSON is no text to edit.
-        if path is not None and not path.endswith(_NOTEBOOK):
+        # JupyterLab sends the code of a notebook as Python; another's JSON is no text to check.
+        if path is not None and (item.language_id == "python" or not path.endswith(_NOTEBOOK)):
             _keep(server, opened(item.uri, path, item.version, item.text), 0)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)

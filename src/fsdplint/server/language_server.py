@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -214,8 +214,9 @@ def _session(server: Server) -> None:
 
     @server.feature(types.INITIALIZED)
     async def initialized(_: types.InitializedParams) -> None:
-        if server.client.watches:
-            server.client_register_capability(types.RegistrationParams(_registrations()))
+        registrations = list(_registrations(server.client))
+        if registrations:
+            server.client_register_capability(types.RegistrationParams(registrations))
         if server.client.configures:
             await _fetch_settings(server)
 
@@ -241,10 +242,11 @@ async def _fetch_settings(server: Server) -> None:
         server.refresh_all()
 
 
-def _registrations() -> list[types.Registration]:
-    watchers = [types.FileSystemWatcher(pattern) for pattern in _WATCHED]
-    options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
-    return [
-        types.Registration("files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options),
-        types.Registration("settings", types.WORKSPACE_DID_CHANGE_CONFIGURATION),
-    ]
+def _registrations(client: Client) -> Iterator[types.Registration]:
+    """Yield what an editor is asked to report, as far as it can."""
+    if client.watches:
+        watchers = [types.FileSystemWatcher(pattern) for pattern in _WATCHED]
+        options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
+        yield types.Registration("files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+    if client.registers:
+        yield types.Registration("settings", types.WORKSPACE_DID_CHANGE_CONFIGURATION)
