@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
-from importlib.machinery import ModuleSpec
 
 import pytest
 from editor import COMMAND
-from test_cli import Ran, run
 
 MISSING = (
     "fsdplint: the language server requires pygls; install it with: "
@@ -17,14 +14,12 @@ MISSING = (
 )
 
 
-def test_without_pygls_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-
-    def absent(name: str, package: str | None = None) -> ModuleSpec | None:
-        return None if name == "pygls" else find(name, package)
-
-    monkeypatch.setattr("fsdplint.server.command.find_spec", absent)
-    assert run("server") == Ran(2, "", MISSING)
+@pytest.mark.parametrize("module", ["pygls", "lsprotocol"])
+def test_without_pygls_it_says_what_to_install(module: str) -> None:
+    code = f"import sys; sys.modules[{module!r}] = None; from fsdplint.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "server"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", MISSING)
 
 
 def test_a_check_imports_nothing_of_it() -> None:

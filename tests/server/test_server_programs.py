@@ -100,6 +100,7 @@ async def test_opening_a_script_runs_nothing_and_cancel_ends_it(tmp_path: Path) 
     # What is in the script's own folder, verify makes in a copy.
     (tmp_path / "p").mkdir()
     file, ran = tmp_path / "p" / "train.py", tmp_path / "ran"
+    (tmp_path / "p" / "pyproject.toml").touch()
     file.write_text(ENDLESS.format(str(ran)))
     async with editor(tmp_path / "p", client=showing()) as user:
         uri = user.open(file)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import click
+
+_EXTRA = ("lsprotocol", "pygls")
 
 
 @click.command()
@@ -13,10 +13,12 @@ def server() -> None:
 
     Editors start it. It requires the extra `server`: pip install 'fsdplint[server]'.
     """
-    if find_spec("pygls") is None or find_spec("lsprotocol") is None:
+    try:
+        from fsdplint.server.language_server import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
         raise click.ClickException(
             "the language server requires pygls; install it with: pip install 'fsdplint[server]'"
-        )
-    from fsdplint.server.language_server import serve
-
+        ) from error
     serve()

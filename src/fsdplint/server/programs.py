@@ -16,7 +16,7 @@ from lsprotocol import types
 from fsdplint.process.child import command
 from fsdplint.server.hints import INSPECT, VERIFY, code_lenses, inlay_hints
 from fsdplint.server.runs import OutdatedError
-from fsdplint.server.session import path_of, uri_of
+from fsdplint.server.session import path_of, root_of, uri_of
 
 if TYPE_CHECKING:
     from fsdplint.server.language_server import Server
@@ -75,7 +75,7 @@ async def _run(server: Server, name: str, uri: str) -> str | None:
         stdout=PIPE,
         stderr=STDOUT,
         env={**os.environ, "NO_COLOR": "1"},
-        cwd=Path(path).parent,
+        cwd=root_of(path),
     )
     text = await _watched(server, title, process)
     if text is not None:
