@@ -242,3 +242,25 @@ async def test_files_of_other_kinds_are_left_alone(project: Path) -> None:
         uri = user.open(project / "new.py", IDLE)
         assert len(await user.diagnostics(uri)) == 1
     assert {each.uri for each in user.published} == {uri}
+
+
+@pytest.mark.parametrize("name", ["build/new.py", "other/new.py"])
+async def test_excluded_files_have_no_findings(project: Path, name: str) -> None:
+    (project / "fsdplint.toml").write_text('exclude = ["other"]\n')
+    async with editor(project) as user:
+        uri = user.open(project / name, IDLE)
+        assert await user.diagnostics(uri) == []
+        uri = user.open(project / "new.py", IDLE)
+        assert len(await user.diagnostics(uri)) == 1
+
+
+async def test_a_file_of_which_the_editor_says_too_much_is_known(project: Path) -> None:
+    """Lines that Python does not know, and places that are not in the text."""
+    async with editor(project) as user:
+        uri = user.open(project / "new.py", "a = 1\u2028\n")
+        place = types.Range(types.Position(7, 9), types.Position(8, 0))
+        user.texts[uri] = f"a = 1\u2028\n{IDLE}"
+        user.change(uri, types.TextDocumentContentChangePartial(place, IDLE))
+        user.replace(uri, "a = 1\u2028", "a = 1")
+        (found,) = await user.diagnostics(uri)
+        assert user.under(uri, found.range) == COMMENT

@@ -8,7 +8,7 @@ from lsprotocol import types
 
 from fsdplint.server import actions
 from fsdplint.server.runs import OutdatedError
-from fsdplint.server.session import root_of
+from fsdplint.server.session import Snapshot, root_of
 from fsdplint.urls import rule_url
 
 if TYPE_CHECKING:
@@ -66,14 +66,13 @@ async def _quick_fixes(
 
 
 async def _fix_all(server: Server, document: Document) -> list[types.CodeAction]:
-    session = server.session
-    root = root_of(document.path)
-    state = session.snapshot(root)
-    analysis = server.runs.analysis(root)
-    changes = await server.ended(
-        server.runs.alone(lambda: analysis.fixed(document.path, state.choices, state.buffers))
-    )
-    if changes is None or session.snapshot(root) != state:
+    session, root = server.session, root_of(document.path)
+
+    def current() -> Snapshot:
+        return session.snapshot(root)
+
+    changes = await server.ended(server.runs.changes(document.path, current(), current))
+    if changes is None:
         return []
     action = actions.fix_all(session, changes, server.client.versioned)
     return [] if action is None else [action]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fsdplint.cache.ir_pack import Packs
 from fsdplint.check import check, inspect
 from fsdplint.files.decoding import SourceError, decode
+from fsdplint.files.discover import searched
 from fsdplint.files.file import SourceFile, from_bytes, from_text
 from fsdplint.files.lexing import lines
 from fsdplint.outcome import Changes, Outcome, merged
@@ -76,7 +77,11 @@ class Analysis:
         selectors = (choices.select, choices.ignore, choices.extend_select)
         if any(selectors):
             settings = select_rules(settings, *selectors)
-        outcome = check(group.paths, settings, buffers, packs=self._packs)
+        # An editor also opens what a search of the project leaves out, such as a library's files.
+        paths = searched(group.paths, settings.exclude, self.root)
+        if not paths:
+            return Outcome((), {})
+        outcome = check(paths, settings, buffers, packs=self._packs)
         if settings.baseline is None:
             return outcome
         from fsdplint.suppression.baseline import load, without

@@ -39,6 +39,7 @@ _WATCHED = (
     "**/*.{py,pyi,ipynb}",
     "**/{pyproject,fsdplint}.toml",
     "**/.gitignore",
+    "**/*baseline*.json",
     "**/{uv,poetry,pdm}.lock",
     "**/requirements.txt",
     "**/environment.{yml,yaml}",
