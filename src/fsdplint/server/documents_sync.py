@@ -15,6 +15,7 @@ from fsdplint.server.documents import (
     saved,
 )
 from fsdplint.server.notebooks import cells
+from fsdplint.server.push import PAUSE
 from fsdplint.server.session import path_of
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ _OURS = (
     types.NOTEBOOK_DOCUMENT_DID_CHANGE,
     types.NOTEBOOK_DOCUMENT_DID_CLOSE,
 )
-# Seconds from the last change of a document to its check.
-_PAUSE = 0.2
 _NOTEBOOK = ".ipynb"
 
 
@@ -60,7 +59,7 @@ def _files(server: Server) -> None:
         if document is not None:
             version, analyze = params.text_document.version, server.settings.run == "onType"
             changes = params.content_changes
-            _keep(server, changed(document, version, changes, session.encoding, analyze), _PAUSE)
+            _keep(server, changed(document, version, changes, session.encoding, analyze), PAUSE)
 
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
     def did_save(params: types.DidSaveTextDocumentParams) -> None:
@@ -88,7 +87,7 @@ def _notebooks(server: Server) -> None:
         if document is not None and change is not None:
             version, analyze = params.notebook_document.version, server.settings.run == "onType"
             after = changed_notebook(document, version, change, session.encoding, analyze)
-            _keep(server, after, _PAUSE)
+            _keep(server, after, PAUSE)
 
     @server.feature(types.NOTEBOOK_DOCUMENT_DID_SAVE)
     def did_save(params: types.DidSaveNotebookDocumentParams) -> None:

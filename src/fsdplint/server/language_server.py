@@ -22,7 +22,7 @@ from fsdplint.server.capabilities import Client
 from fsdplint.server.diagnostics import diagnostic
 from fsdplint.server.documents import Document
 from fsdplint.server.editor_settings import EditorSettings, EditorSettingsError, read
-from fsdplint.server.push import Found, Push
+from fsdplint.server.push import PAUSE, Found, Push
 from fsdplint.server.runs import OutdatedError, Runs
 from fsdplint.server.session import Session, Snapshot, root_of
 from fsdplint.settings.config import ConfigError
@@ -31,8 +31,6 @@ from fsdplint.suppression.baseline import BaselineError
 
 T = TypeVar("T")
 
-PAUSE = 0.2
-"""Seconds from the last change to the check."""
 _EXPECTED = (BaselineError, ConfigError, SourceError, UnknownRuleError)
 # What decides which findings there are: code, settings, and which releases of PyTorch it runs on.
 _WATCHED = (
