@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from editor import Editor, capabilities, editor
+from editor import Editor, capabilities, editor, uri_of
 from lsprotocol import types
 from test_cli import run
 
@@ -197,3 +197,40 @@ async def test_an_editor_without_versions_gets_plain_edits(tmp_path: Path) -> No
     assert fix.edit is not None
     assert fix.edit.document_changes is None
     assert set(fix.edit.changes or ()) == {uri}
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_fix_may_change_another_file(tmp_path: Path, is_open: bool) -> None:
+    files = SCRIPTS.parent / "projects" / "two_entries_one_wrong"
+    project = tmp_path / "p"
+    shutil.copytree(files, project)
+    (project / "pyproject.toml").touch()
+    shutil.copytree(project, tmp_path / "copy")
+    run("check", "--fix", "--unsafe-fixes", tmp_path / "copy")
+    async with editor(project) as user:
+        uri, other = user.open(project / "common.py"), uri_of(project / "finetune.py")
+        user.texts[other] = (project / "finetune.py").read_text()
+        if is_open:
+            user.open(project / "finetune.py")
+        (found,) = await user.diagnostics(uri)
+        fix, _ = await requested(user, uri, found.range)
+        assert fix.edit is not None
+        assert user.edited(fix.edit) == {other: (tmp_path / "copy" / "finetune.py").read_text()}
+
+
+async def test_an_invalid_file_is_not_changed_by_the_fix_of_another(tmp_path: Path) -> None:
+    project = tmp_path / "p"
+    shutil.copytree(SCRIPTS.parent / "projects" / "two_entries_one_wrong", project)
+    (project / "pyproject.toml").touch()
+    async with editor(project) as user:
+        uri, other = (user.open(project / name) for name in ("common.py", "finetune.py"))
+        (before,) = await user.diagnostics(uri)
+        assert before.data["fix"] == "unsafe"
+        user.texts[other] = f"import (\n{user.texts[other]}"
+        start = types.Range(types.Position(0, 0), types.Position(0, 0))
+        user.change(other, types.TextDocumentContentChangePartial(start, "import (\n"))
+        await user.diagnostics(other)
+        (found,) = await user.diagnostics(uri)
+        assert (found.data["rule"], found.data["fix"]) == (before.data["rule"], None)
+        (suppress,) = await requested(user, uri, found.range)
+        assert suppress.title == "Suppress optimizer-before-sharding with a comment"

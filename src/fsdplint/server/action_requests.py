@@ -72,7 +72,9 @@ async def _fix_all(server: Server, document: Document) -> list[types.CodeAction]
         return session.snapshot(root)
 
     changes = await server.ended(server.runs.changes(document.path, current(), current))
-    if changes is None:
+    open_ = (session.documents.get(old.path) for old, _ in changes.files) if changes else ()
+    # Of another file that is not valid now, an older text was fixed.
+    if changes is None or not all(each is None or each.is_valid for each in open_):
         return []
     action = actions.fix_all(session, changes, server.client.versioned)
     return [] if action is None else [action]
