@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,12 @@ LONG = (
 )
 """Files and folders of the tests that take longest, which come first: the short ones even out when
 the workers of pytest-xdist end."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure() -> None:
+    # pytest-asyncio asks for a setting that pytest refuses where the plugin is not installed.
+    warnings.filterwarnings("ignore", ".*asyncio_default_fixture_loop_scope")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

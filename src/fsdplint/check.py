@@ -135,8 +135,13 @@ def check_text(
     return list(outcome.findings)
 
 
-def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
+def inspect(
+    path: str | Path, overlay: Mapping[str, SourceFile] | None = None
+) -> tuple[Inspection, Outcome]:
     """Return the analysis of the script at ``path``, as part of its program.
+
+    Args:
+        overlay: by absolute path, what to read instead of a file on disk.
 
     Returns:
         The inspection, and an outcome without findings that holds the sources of its places.
@@ -149,7 +154,8 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     from fsdplint.engine.project.project import Project
     from fsdplint.engine.project.relevance import import_closure
 
-    source = load(Path(path))
+    overlay = overlay or {}
+    source = overlay.get(absolute(path)) or load(Path(path))
     try:
         problem = syntax_problem(source)
     except TooDemanding as error:
@@ -157,7 +163,7 @@ def inspect(path: str | Path) -> tuple[Inspection, Outcome]:
     if problem is not None:
         line, _ = source.position(problem.offset)
         raise SourceError(source.path, f"{source.line_name(line)}: {problem.message}")
-    sources = Sources({source.path: source}, most=sys.maxsize)
+    sources = Sources({**overlay, source.path: source}, most=sys.maxsize)
     root = project_root(Path(source.path))
     own = sources.with_scripts([source.path])
     files = [*own, *_around(root, [source.path], sources.text)]

@@ -141,22 +141,25 @@ def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discove
     return Discovery(tuple(map(Path, files)), tuple(walk.failures), tuple(walk.skipped))
 
 
-def searched(paths: Sequence[str], exclude: Sequence[Patterns]) -> tuple[str, ...]:
-    """Return those of ``paths`` that a search of the current folder does not exclude.
+def searched(
+    paths: Sequence[str], exclude: Sequence[Patterns], folder: str = ""
+) -> tuple[str, ...]:
+    """Return those of ``paths`` that a search of ``folder``, or the current one, does not exclude.
 
     What git ignores is taken: a file that a hook passes is one that git tracks all the same.
     """
-    return tuple(path for path in paths if not _left_out(os.path.relpath(path), exclude))
+    start = absolute(folder)
+    return tuple(path for path in paths if not _left_out(start, path, exclude))
 
 
-def _left_out(relative: str, exclude: Sequence[Patterns]) -> bool:
-    path = Path(relative)
+def _left_out(start: str, given: str, exclude: Sequence[Patterns]) -> bool:
+    path = Path(os.path.relpath(given, start))
     # The folders too, since a search enters no excluded one, whatever is taken in again below it.
-    steps = [(path, disk.is_folder(path)), *((folder, True) for folder in path.parents)]
+    steps = [(path, disk.is_folder(given)), *((folder, True) for folder in path.parents)]
     inside = [(step, directory) for step, directory in steps if step.name not in ("", "..")]
     return any(
         (directory and step.name in SKIPPED_DIRECTORIES)
-        or any(patterns.decide(absolute(step), directory) for patterns in exclude)
+        or any(patterns.decide(absolute(start / step), directory) for patterns in exclude)
         for step, directory in inside
     )
 

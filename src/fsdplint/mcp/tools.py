@@ -92,7 +92,8 @@ def inspect(script: str) -> Object:
     Args:
         script: a file in the root.
     """
-    return _loaded(inspection_as_json(*understand(*_inside([script]))))
+    (path,) = _inside([script])
+    return _loaded(inspection_as_json(*understand(path)))
 
 
 def verify(

@@ -1,0 +1,110 @@
+"""The seam between the protocol and the engine: the texts of open buffers in, findings out.
+
+One `Analysis` belongs to one project. It alone runs the engine, in one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fsdplint.cache.ir_pack import Packs
+from fsdplint.check import check, inspect
+from fsdplint.files.decoding import SourceError, decode
+from fsdplint.files.discover import searched
+from fsdplint.files.file import SourceFile, from_bytes, from_text
+from fsdplint.files.lexing import lines
+from fsdplint.outcome import Changes, Outcome, merged
+from fsdplint.settings.config import Group, groups_for, select_rules
+from fsdplint.settings.rule_selection import OptIn
+
+if TYPE_CHECKING:
+    from fsdplint.engine.inspection.summary import Inspection
+    from fsdplint.finding import Finding
+
+Buffers = Mapping[str, SourceFile]
+"""What is open, by absolute path: it is read instead of the files on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What an editor's settings change about a check, as options of `check` do."""
+
+    config: str | None = None
+    preview: bool = False
+    pedantic: bool = False
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    extend_select: tuple[str, ...] = ()
+
+
+class Analysis:
+    """The analysis of the project at ``root``, which keeps what later runs can use."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._packs = Packs(on_disk=False)
+
+    def check(self, paths: Sequence[str], choices: Choices, buffers: Buffers) -> Outcome:
+        """Return what `fsdplint check` finds in ``paths``, reading ``buffers`` where it can.
+
+        Raises:
+            ConfigError: the settings cannot be used.
+            UnknownRuleError: a selector selects no rule.
+            BaselineError: the baseline cannot be used.
+        """
+        opt_in = OptIn(choices.preview, choices.pedantic)
+        groups = groups_for(paths, choices.config, False, opt_in)
+        return merged([self._of_group(group, choices, buffers) for group in groups])
+
+    def fixed(self, path: str, choices: Choices, buffers: Buffers) -> Changes:
+        """Return the changes that ``check --fix`` makes for one file."""
+        from fsdplint.fixes.apply import fixed
+
+        def recheck(overlay: Buffers) -> Outcome:
+            return self.check([path], choices, {**buffers, **overlay})
+
+        return fixed(recheck({}), recheck, unsafe=False)
+
+    def inspect(self, path: str, buffers: Buffers) -> tuple[Inspection, Outcome]:
+        """Return what `fsdplint inspect` shows of the script at ``path``.
+
+        Raises:
+            SourceError: it cannot be read, or is not Python.
+        """
+        return inspect(path, buffers)
+
+    def _of_group(self, group: Group, choices: Choices, buffers: Buffers) -> Outcome:
+        settings = group.settings
+        selectors = (choices.select, choices.ignore, choices.extend_select)
+        if any(selectors):
+            settings = select_rules(settings, *selectors)
+        # An editor also opens what a search of the project leaves out, such as a library's files.
+        paths = searched(group.paths, settings.exclude, self.root)
+        if not paths:
+            return Outcome((), {})
+        outcome = check(paths, settings, buffers, packs=self._packs)
+        if settings.baseline is None:
+            return outcome
+        from fsdplint.suppression.baseline import load, without
+
+        return without(outcome, load(settings.baseline))
+
+
+def commented(outcome: Outcome, finding: Finding, reason: str) -> Finding:
+    """Return ``finding`` with the comment that suppresses it as its fix, as `--add-ignore` does."""
+    from fsdplint.suppression.add_ignore import with_comments
+
+    return with_comments(replace(outcome, findings=(finding,)), reason)[0]
+
+
+def as_file(path: str, text: str) -> SourceFile:
+    """Return a buffer as the file that it is saved to, whose encoding the text may declare."""
+    head = "".join(lines(text)[:2]).encode("ascii", "ignore")
+    try:
+        _, encoding, _ = decode(head, path)
+        source = from_bytes(text.encode(encoding), path)
+    except (SourceError, UnicodeError):
+        return from_text(text, path)
+    return source if source.text == text else from_text(text, path)

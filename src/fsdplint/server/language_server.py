@@ -1,0 +1,251 @@
+"""The server: the protocol's notifications and requests, each handed to the module for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+from fsdplint import __version__
+from fsdplint.engine.frontend.problem import is_python
+from fsdplint.engine.inspection.summary import Inspection
+from fsdplint.files.decoding import SourceError
+from fsdplint.outcome import Outcome
+from fsdplint.server import action_requests, documents_sync, hover, programs, pull
+from fsdplint.server.capabilities import Client
+from fsdplint.server.diagnostics import diagnostic
+from fsdplint.server.documents import Document
+from fsdplint.server.editor_settings import EditorSettings, EditorSettingsError, read
+from fsdplint.server.push import PAUSE, Found, Push
+from fsdplint.server.runs import OutdatedError, Runs
+from fsdplint.server.session import Session, Snapshot, root_of
+from fsdplint.settings.config import ConfigError
+from fsdplint.settings.rule_selection import UnknownRuleError
+from fsdplint.suppression.baseline import BaselineError
+
+T = TypeVar("T")
+
+_EXPECTED = (BaselineError, ConfigError, SourceError, UnknownRuleError)
+# What decides which findings there are: code, settings, and which releases of PyTorch it runs on.
+_WATCHED = (
+    "**/*.{py,pyi,ipynb}",
+    "**/{pyproject,fsdplint}.toml",
+    "**/.gitignore",
+    "**/*baseline*.json",
+    "**/{uv,poetry,pdm}.lock",
+    "**/requirements.txt",
+    "**/environment.{yml,yaml}",
+)
+
+
+# Every cell, so that they count as in the notebook.
+_NOTEBOOKS = types.NotebookDocumentSyncOptions(
+    [types.NotebookDocumentFilterWithNotebook("jupyter-notebook")], save=True
+)
+
+
+class Server(LanguageServer):
+    """A session with one editor."""
+
+    def __init__(self) -> None:
+        super().__init__("fsdplint", __version__, notebook_document_sync=_NOTEBOOKS)
+        self.session = Session()
+        self.settings = EditorSettings()
+        self.client = Client()
+        self.runs = Runs()
+        self.push = Push(self.found, self.text_document_publish_diagnostics)
+        self.shown: set[str] = set()
+
+    # What the engine finds
+
+    async def settled(self) -> None:
+        """Return once nothing has changed for a moment.
+
+        Raises:
+            OutdatedError: something has changed.
+        """
+        before = dict(self.session.documents)
+        await asyncio.sleep(PAUSE)
+        if self.session.documents != before:
+            raise OutdatedError
+
+    async def outcome(self, root: str, folder: str | None = None) -> Outcome:
+        """Return the findings of the current state of a project; none if it cannot be checked.
+
+        Args:
+            folder: what to check, as it is on disk, instead of the open files.
+
+        Raises:
+            OutdatedError: the state has changed in the meantime.
+        """
+
+        def current() -> Snapshot:
+            return self.session.snapshot(root, folder)
+
+        found = await self.ended(self.runs.outcome(current(), current))
+        return found or Outcome((), {})
+
+    async def ended(self, run: Awaitable[T]) -> T | None:
+        """Return the result of a run of the engine; if it fails, show why and return None.
+
+        Raises:
+            OutdatedError: the state has changed in the meantime.
+        """
+        try:
+            return await run
+        except OutdatedError:
+            raise
+        except _EXPECTED as error:
+            self.show(f"fsdplint: {error}")
+        except Exception as error:  # whatever it is, the server goes on
+            self.show(_internal(error))
+        return None
+
+    async def inspection(self, document: Document) -> tuple[Inspection, Outcome] | None:
+        """Return what the engine knows of a document; None if it is not valid Python.
+
+        Raises:
+            OutdatedError: the state has changed in the meantime.
+        """
+        root = root_of(document.path)
+        if not document.is_valid or not is_python(document.source.text):
+            return None
+
+        def current() -> Snapshot:
+            return self.session.snapshot(root)
+
+        return await self.ended(self.runs.inspection(document.path, current(), current))
+
+    async def found(self) -> Found | None:
+        """Return the diagnostics of all open documents, None if one changes in the meantime."""
+        found: Found = {}
+        try:
+            for root in self.session.roots():
+                outcome = await self.outcome(root)
+                for document in self.session.of_root(root):
+                    shown = self.diagnostics(outcome, document.path)
+                    for uri, version in document.versions.items():
+                        found[uri] = version, shown.get(uri, [])
+        except OutdatedError:
+            return None
+        return found
+
+    def diagnostics(self, outcome: Outcome, path: str) -> dict[str, list[types.Diagnostic]]:
+        """Return the diagnostics of the file at ``path``, by address: of cells or of the file."""
+        found: dict[str, list[types.Diagnostic]] = {}
+        for finding in self.session.findings(outcome, path):
+            place = self.session.location(outcome, finding.span)
+            if place is not None:
+                made = diagnostic(finding, place, partial(self.session.location, outcome))
+                found.setdefault(place.uri, []).append(made)
+        return found
+
+    # What changes
+
+    def refresh(self, delay: float = 0) -> None:
+        """Have the diagnostics of open documents sent; an editor that requests them does so."""
+        if not self.client.pulls:
+            self.push.soon(delay)
+
+    def refresh_all(self) -> None:
+        """Have all diagnostics sent, or requested, since more than documents has changed."""
+        self.shown.clear()
+        self.refresh(PAUSE)
+        if self.client.pulls and self.client.refreshes:
+            self.workspace_diagnostic_refresh(None)
+
+    def configure(self, value: object) -> None:
+        """Take the editor's settings."""
+        try:
+            self.settings = read(value)
+        except EditorSettingsError as error:
+            self.show(f"fsdplint: {error}")
+        self.session.choices = self.settings.choices
+
+    def show(self, message: str) -> None:
+        """Show the user a message, once until settings or files change."""
+        if message not in self.shown:
+            self.shown.add(message)
+            self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, message))
+
+    def report_server_error(self, error: Exception, source: object) -> None:  # noqa: ARG002
+        """Show an error that is not the answer to a request."""
+        self.show(_internal(error))
+
+
+def _internal(error: Exception) -> str:
+    if os.environ.get("FSDPLINT_DEBUG"):
+        logging.getLogger(__name__).error("internal error", exc_info=error)
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"fsdplint: internal error, please report it: {what}"
+
+
+def serve() -> None:
+    """Serve one editor on standard input and output until it ends the session."""
+    debug = bool(os.environ.get("FSDPLINT_DEBUG"))
+    logging.basicConfig()
+    logging.disable(logging.NOTSET if debug else logging.CRITICAL)
+    server = Server()
+    _session(server)
+    documents_sync.register(server)
+    action_requests.register(server)
+    hover.register(server)
+    programs.register(server)
+    server.start_io()
+
+
+def _session(server: Server) -> None:
+    """Have ``server`` begin a session, and follow what it depends on."""
+
+    @server.feature(types.INITIALIZE)
+    def initialize(params: types.InitializeParams) -> None:
+        server.client = Client.of(params.capabilities)
+        server.session.encoding = server.client.encoding
+        if server.client.pulls:
+            pull.register(server)
+        server.configure(params.initialization_options)
+
+    @server.feature(types.INITIALIZED)
+    async def initialized(_: types.InitializedParams) -> None:
+        registrations = list(_registrations(server.client))
+        if registrations:
+            server.client_register_capability(types.RegistrationParams(registrations))
+        if server.client.configures:
+            await _fetch_settings(server)
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
+    async def settings_changed(params: types.DidChangeConfigurationParams) -> None:
+        if server.client.configures:
+            await _fetch_settings(server)
+        else:
+            server.configure(params.settings)
+            server.refresh_all()
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+    def files_changed(_: types.DidChangeWatchedFilesParams) -> None:
+        server.session.disk += 1
+        server.refresh_all()
+
+
+async def _fetch_settings(server: Server) -> None:
+    items = [types.ConfigurationItem(section="fsdplint")]
+    values = await server.workspace_configuration_async(types.ConfigurationParams(items))
+    if values and values[0] is not None:
+        server.configure(values[0])
+        server.refresh_all()
+
+
+def _registrations(client: Client) -> Iterator[types.Registration]:
+    """Yield what an editor is asked to report, as far as it can."""
+    if client.watches:
+        watchers = [types.FileSystemWatcher(pattern) for pattern in _WATCHED]
+        options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
+        yield types.Registration("files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+    if client.registers:
+        yield types.Registration("settings", types.WORKSPACE_DID_CHANGE_CONFIGURATION)

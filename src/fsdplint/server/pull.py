@@ -1,0 +1,97 @@
+"""Diagnostics that the editor requests: of a document, and of all files of the workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+from fsdplint.files.disk import digest
+from fsdplint.files.file import absolute
+from fsdplint.server.diagnostics import SOURCE
+from fsdplint.server.runs import OutdatedError
+from fsdplint.server.session import path_of, root_of
+
+if TYPE_CHECKING:
+    from fsdplint.server.language_server import Server
+
+_SERVER_CANCELLED = -32802
+
+
+class _Retrigger(JsonRpcException):
+    """The document changed while it was checked; the editor is to request again."""
+
+    CODE = _SERVER_CANCELLED
+    MESSAGE = "the document has changed"
+
+
+def register(server: Server) -> None:
+    """Have ``server`` answer requests for diagnostics."""
+    options = types.DiagnosticOptions(
+        inter_file_dependencies=True, workspace_diagnostics=True, identifier=SOURCE
+    )
+
+    @server.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, options)
+    async def document_diagnostic(
+        params: types.DocumentDiagnosticParams,
+    ) -> types.DocumentDiagnosticReport:
+        document = server.session.of_uri(params.text_document.uri)
+        if document is None:
+            return types.RelatedFullDocumentDiagnosticReport([])
+        try:
+            await server.settled()
+            outcome = await server.outcome(root_of(document.path))
+        except OutdatedError as error:
+            data = types.DiagnosticServerCancellationData(retrigger_request=True)
+            raise _Retrigger(data=data) from error
+        found = server.diagnostics(outcome, document.path).get(params.text_document.uri, [])
+        name = _name(found)
+        if name == params.previous_result_id:
+            return types.RelatedUnchangedDocumentDiagnosticReport(name)
+        return types.RelatedFullDocumentDiagnosticReport(found, result_id=name)
+
+    @server.feature(types.WORKSPACE_DIAGNOSTIC)
+    async def workspace_diagnostic(
+        params: types.WorkspaceDiagnosticParams,
+    ) -> types.WorkspaceDiagnosticReport:
+        before = {each.uri: each.value for each in params.previous_result_ids}
+        found = await _in_folders(server)
+        # What an editor knows of files without findings is taken back.
+        closed = (uri for uri in before if server.session.of_uri(uri) is None)
+        found = {**dict.fromkeys(closed, ()), **found}
+        return types.WorkspaceDiagnosticReport(
+            [_report(uri, each, before.get(uri)) for uri, each in sorted(found.items())]
+        )
+
+
+async def _in_folders(server: Server) -> dict[str, Sequence[types.Diagnostic]]:
+    """Return the diagnostics of all files on disk that have some and are not open."""
+    found: dict[str, Sequence[types.Diagnostic]] = {}
+    for uri in server.workspace.folders or filter(None, [server.workspace.root_uri]):
+        folder = path_of(uri)
+        if folder is None:
+            continue
+        try:
+            outcome = await server.outcome(absolute(folder), absolute(folder))
+        except OutdatedError:
+            continue
+        paths = {finding.span.path for finding in outcome.findings}
+        for path in paths - server.session.documents.keys():
+            found.update(server.diagnostics(outcome, path))
+    return found
+
+
+def _report(
+    uri: str, found: Sequence[types.Diagnostic], before: str | None
+) -> types.WorkspaceDocumentDiagnosticReport:
+    name = _name(found)
+    if name == before:
+        return types.WorkspaceUnchangedDocumentDiagnosticReport(uri, name)
+    return types.WorkspaceFullDocumentDiagnosticReport(uri, list(found), result_id=name)
+
+
+def _name(found: Iterable[types.Diagnostic]) -> str:
+    """Return what names a list of diagnostics: the same for the same."""
+    return digest(repr(list(found)).encode("utf-8", "surrogatepass"))
