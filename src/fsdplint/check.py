@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.files.links import leaves, without_writes
 from fsdplint.finding import TOP_LEVEL, EarlyStop, Finding, Span, relocated
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
-from fsdplint.outcome import Account, Outcome, State
+from fsdplint.outcome import Account, Outcome, OutdatedError, State, never
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, defaults
 from fsdplint.settings.rule_selection import EVERYTHING
@@ -63,6 +63,7 @@ def check(
     *,
     alone: bool = False,
     packs: Packs | None = None,
+    is_outdated: Callable[[], bool] = never,
 ) -> Outcome:
     """Return the findings in the files at and below ``paths``.
 
@@ -70,11 +71,15 @@ def check(
         overlay: by absolute path, what to read instead of a file on disk.
         alone: whether the files of the overlay are all there is.
         packs: the IR of files from other runs, which this one extends.
+        is_outdated: whether nobody waits any more; asked after each entry and each rule.
+
+    Raises:
+        OutdatedError: nobody waits any more.
     """
     overlay = overlay or {}
     given = frozenset(absolute(path) for path in paths)
     discovery = discover([Path(p) for p in paths if absolute(p) not in overlay], settings.exclude)
-    sources = Sources(overlay, alone, packs)
+    sources = Sources(overlay, alone, packs, is_outdated=is_outdated)
     files = [*map(absolute, discovery.files), *(path for path in given if path in overlay)]
     wanted = [file for file in sorted(files) if sources.read(file) is not None]
     failures = [*discovery.failures, *sources.failures]
@@ -374,9 +379,13 @@ def _raised(
 
     focus = list(map(Path, program_files.checked))
     ir_cache = sources.ir_cache(root)
-    program = analyze(root, every, sources.text, focus, torch, ir_cache, sources.is_left)
+    program = analyze(
+        root, every, sources.text, focus, torch, ir_cache, sources.is_left, sources.is_outdated
+    )
     program = replace(program, line_name=sources.line_name)
     for rule in RULES:
+        if sources.is_outdated():
+            raise OutdatedError
         judgement = judge(rule, program)
         record.failures.extend(judgement.faults)
         inside = frozenset(program_files.checked)

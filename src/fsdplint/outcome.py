@@ -30,6 +30,15 @@ class State(Enum):
 _BY_WEIGHT = (State.IRRELEVANT, State.CHECKED, State.SKIPPED, State.FAILED)
 
 
+class OutdatedError(Exception):
+    """Nobody waits any more for what is being computed."""
+
+
+def never() -> bool:
+    """Return False: the caller waits until all is done."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """How the check of one file ended; ``reason`` is one line, empty for a checked file."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.file import SourceFile, absolute, load
+from fsdplint.outcome import never
 from fsdplint.suppression.comments import has_own_comment
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Sources:
         lost: why some of these could not be read as they were before.
         characters: how many the texts have together.
         written: the scripts that notebooks write, by a path below that of their notebook.
+        is_outdated: whether nobody waits any more for the result of the run.
     """
 
     overlay: Mapping[str, SourceFile] = field(default_factory=dict)
@@ -48,6 +50,7 @@ class Sources:
     characters: int = 0
     failures: list[SourceError] = field(default_factory=list)
     written: dict[str, SourceFile] = field(default_factory=dict)
+    is_outdated: Callable[[], bool] = never
 
     def read(self, path: str | Path) -> SourceFile | None:
         """Return the file at ``path``, None if it cannot be read; record that as a failure."""

@@ -30,6 +30,7 @@ from fsdplint.finding import Evidence, Span
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.suspicious_words import means_parallel_mode, means_rank, means_sharding
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
+from fsdplint.outcome import never
 
 # A file that says "__main__" anywhere else may access the script by that name.
 _MAIN_GUARD = re.compile(r"__name__\s*==\s*[\"']__main__[\"']")
@@ -250,6 +251,7 @@ def analyze(
     torch: TorchRange = EVERY_RELEASE,
     ir_cache: IRCache | None = None,
     is_plain: Callable[[Path], bool] = lambda _: False,
+    is_outdated: Callable[[], bool] = never,
 ) -> Program:
     """Analyze the program in ``files``, following imports to other files below ``root``.
 
@@ -259,6 +261,10 @@ def analyze(
         torch: the releases of PyTorch that the program supports.
         ir_cache: the IR of files from earlier runs, which this run adds to.
         is_plain: whether a file surely has no name of a sharding call, without reading it.
+        is_outdated: whether nobody waits any more for the program.
+
+    Raises:
+        OutdatedError: nobody waits any more.
     """
     files = tuple(files)
     project = Project(root, read, torch, ir_cache, is_plain)
@@ -266,7 +272,7 @@ def analyze(
         project.folders.add(script)
     units = related_units(project, files, focus)
     with lower_in_parallel(ir_cache, (unit.text for unit in units)):
-        traces, method_traces = explore(project, units)
+        traces, method_traces = explore(project, units, is_outdated)
     note_unknown_origins(project, units)
     return Program(
         project, tuple(units), tuple(traces), tuple(method_traces), torch=torch, files=files

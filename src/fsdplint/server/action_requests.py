@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
+from fsdplint.outcome import OutdatedError
 from fsdplint.server import actions
-from fsdplint.server.runs import OutdatedError
 from fsdplint.server.session import Snapshot, root_of
 from fsdplint.urls import rule_url
 

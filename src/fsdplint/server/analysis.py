@@ -5,7 +5,7 @@ One `Analysis` belongs to one project. It alone runs the engine, in one thread a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from fsdplint.files.decoding import SourceError, decode
 from fsdplint.files.discover import searched
 from fsdplint.files.file import SourceFile, from_bytes, from_text
 from fsdplint.files.lexing import lines
-from fsdplint.outcome import Changes, Outcome, merged
+from fsdplint.outcome import Changes, Outcome, merged, never
 from fsdplint.settings.config import Group, groups_for, select_rules
 from fsdplint.settings.rule_selection import OptIn
 
@@ -46,17 +46,24 @@ class Analysis:
         self.root = root
         self._packs = Packs(on_disk=False)
 
-    def check(self, paths: Sequence[str], choices: Choices, buffers: Buffers) -> Outcome:
+    def check(
+        self,
+        paths: Sequence[str],
+        choices: Choices,
+        buffers: Buffers,
+        is_outdated: Callable[[], bool] = never,
+    ) -> Outcome:
         """Return what `fsdplint check` finds in ``paths``, reading ``buffers`` where it can.
 
         Raises:
+            OutdatedError: nobody waits any more.
             ConfigError: the settings cannot be used.
             UnknownRuleError: a selector selects no rule.
             BaselineError: the baseline cannot be used.
         """
         opt_in = OptIn(choices.preview, choices.pedantic)
         groups = groups_for(paths, choices.config, False, opt_in)
-        return merged([self._of_group(group, choices, buffers) for group in groups])
+        return merged([self._of_group(group, choices, buffers, is_outdated) for group in groups])
 
     def fixed(self, path: str, choices: Choices, buffers: Buffers) -> Changes:
         """Return the changes that ``check --fix`` makes for one file."""
@@ -75,7 +82,9 @@ class Analysis:
         """
         return inspect(path, buffers)
 
-    def _of_group(self, group: Group, choices: Choices, buffers: Buffers) -> Outcome:
+    def _of_group(
+        self, group: Group, choices: Choices, buffers: Buffers, is_outdated: Callable[[], bool]
+    ) -> Outcome:
         settings = group.settings
         selectors = (choices.select, choices.ignore, choices.extend_select)
         if any(selectors):
@@ -84,7 +93,7 @@ class Analysis:
         paths = searched(group.paths, settings.exclude, self.root)
         if not paths:
             return Outcome((), {})
-        outcome = check(paths, settings, buffers, packs=self._packs)
+        outcome = check(paths, settings, buffers, packs=self._packs, is_outdated=is_outdated)
         if settings.baseline is None:
             return outcome
         from fsdplint.suppression.baseline import load, without

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from fsdplint.finding import Finding
+from fsdplint.outcome import OutdatedError
 from fsdplint.pages import harm, page, unmarked
 from fsdplint.rules import RULES
 from fsdplint.server import facts
-from fsdplint.server.runs import OutdatedError
 from fsdplint.server.session import root_of
 from fsdplint.urls import rule_url
 

@@ -16,14 +16,14 @@ from fsdplint import __version__
 from fsdplint.engine.frontend.problem import is_python
 from fsdplint.engine.inspection.summary import Inspection
 from fsdplint.files.decoding import SourceError
-from fsdplint.outcome import Outcome
+from fsdplint.outcome import Outcome, OutdatedError
 from fsdplint.server import action_requests, documents_sync, hover, programs, pull
 from fsdplint.server.capabilities import Client
 from fsdplint.server.diagnostics import diagnostic
 from fsdplint.server.documents import Document
 from fsdplint.server.editor_settings import EditorSettings, EditorSettingsError, read
 from fsdplint.server.push import PAUSE, Found, Push
-from fsdplint.server.runs import OutdatedError, Runs
+from fsdplint.server.runs import Runs
 from fsdplint.server.session import Session, Snapshot, root_of
 from fsdplint.settings.config import ConfigError
 from fsdplint.settings.rule_selection import UnknownRuleError

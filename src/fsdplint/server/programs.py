@@ -13,9 +13,9 @@ from uuid import uuid4
 
 from lsprotocol import types
 
+from fsdplint.outcome import OutdatedError
 from fsdplint.process.child import command
 from fsdplint.server.hints import INSPECT, VERIFY, code_lenses, inlay_hints
-from fsdplint.server.runs import OutdatedError
 from fsdplint.server.session import path_of, root_of, uri_of
 
 if TYPE_CHECKING:

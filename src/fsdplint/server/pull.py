@@ -10,8 +10,8 @@ from pygls.exceptions import JsonRpcException
 
 from fsdplint.files.disk import digest
 from fsdplint.files.file import absolute
+from fsdplint.outcome import OutdatedError
 from fsdplint.server.diagnostics import SOURCE
-from fsdplint.server.runs import OutdatedError
 from fsdplint.server.session import path_of, root_of
 
 if TYPE_CHECKING:

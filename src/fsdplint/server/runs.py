@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from fsdplint.outcome import Changes, Outcome
+from fsdplint.outcome import Changes, Outcome, OutdatedError
 from fsdplint.server.analysis import Analysis
 from fsdplint.server.session import Snapshot
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from fsdplint.engine.inspection.summary import Inspection
 
 T = TypeVar("T")
+Work = Callable[[Callable[[], bool]], T]
+"""What computes a result, given a function that says whether nobody waits for it any more."""
+_POLL = 0.05
+"""Seconds until a run learns that its state is not the current one any more."""
 Inspected = tuple["Inspection", Outcome]
 """What the engine knows of a file, and the sources of its places."""
-
-
-class OutdatedError(Exception):
-    """The state that a result was requested for is not the current one any more."""
 
 
 class Runs:
@@ -46,8 +46,8 @@ class Runs:
         analysis = self.analysis(snapshot.root)
         what = "files" if snapshot.buffers.keys() == set(snapshot.paths) else "folder"
 
-        def work() -> Outcome:
-            return analysis.check(snapshot.paths, snapshot.choices, snapshot.buffers)
+        def work(is_outdated: Callable[[], bool]) -> Outcome:
+            return analysis.check(snapshot.paths, snapshot.choices, snapshot.buffers, is_outdated)
 
         return await self._computed(what, work, snapshot, current)
 
@@ -62,7 +62,7 @@ class Runs:
         """
         analysis = self.analysis(snapshot.root)
 
-        def work() -> Inspected:
+        def work(_: object) -> Inspected:
             return analysis.inspect(path, snapshot.buffers)
 
         return await self._computed(path, work, snapshot, current)
@@ -77,7 +77,7 @@ class Runs:
         """
         analysis = self.analysis(snapshot.root)
 
-        def work() -> Changes:
+        def work(_: object) -> Changes:
             return analysis.fixed(path, snapshot.choices, snapshot.buffers)
 
         return await self._computed(f"changes of {path}", work, snapshot, current)
@@ -87,7 +87,7 @@ class Runs:
         return self._analyses.setdefault(root, Analysis(root))
 
     async def _computed(
-        self, what: str, work: Callable[[], T], snapshot: Snapshot, current: Callable[[], Snapshot]
+        self, what: str, work: Work[T], snapshot: Snapshot, current: Callable[[], Snapshot]
     ) -> T:
         """Return what ``work`` returns for ``snapshot``, or returned before."""
 
@@ -98,7 +98,12 @@ class Runs:
                 known = self._known.get((snapshot.root, what))
                 if known is not None and known[0] == snapshot:
                     return cast("T", known[1])
-                found = await _in_thread(work)
+                outdated = threading.Event()
+                run = asyncio.ensure_future(_in_thread(partial(work, outdated.is_set)))
+                while not (await asyncio.wait((run,), timeout=_POLL))[0]:
+                    if current() != snapshot:
+                        outdated.set()
+                found = await run
                 self._known[snapshot.root, what] = snapshot, found
                 return found
 

@@ -20,19 +20,25 @@ from fsdplint.knowledge.calls import SHARDING_NAMES, UNIT_NAMES
 from fsdplint.knowledge.frameworks import SHARDING_METHODS
 from fsdplint.knowledge.fsdp import WRAPPERS
 from fsdplint.knowledge.methods import EVENT_NAMES, TRAINING_CALLS
+from fsdplint.outcome import OutdatedError, never
 
 _WRAPS = frozenset(name.rpartition(".")[2] for name in WRAPPERS)
 
 
-def explore(project: Project, units: Iterable[Unit]) -> tuple[list[Trace], list[Trace]]:
+def explore(
+    project: Project, units: Iterable[Unit], is_outdated: Callable[[], bool] = never
+) -> tuple[list[Trace], list[Trace]]:
     """Return the traces of every entry of ``units`` that can reach a sharding call.
 
     Those of methods that nothing calls, of the objects that hold what was sharded, are apart.
+
+    Raises:
+        OutdatedError: nobody waits any more for the traces.
     """
     units = list(units)
     sharding = SHARDING_NAMES | UNIT_NAMES | _names_of_sharding_code(project, units)
     priorities = Priorities(sharding, EVENT_NAMES)
-    explorer = _Explorer(project, priorities, RapidTypes(project, units))
+    explorer = _Explorer(project, priorities, RapidTypes(project, units), is_outdated)
     # Programs before their tests, should the budget not do for both. What a test constructs says
     # nothing of how a program uses it, so that no method is followed from there.
     programs = [unit for unit in units if not project.is_test(unit.path)]
@@ -128,8 +134,15 @@ class _Explorer:
         entered: the functions that entries start with.
     """
 
-    def __init__(self, project: Project, priorities: Priorities, types: RapidTypes) -> None:
+    def __init__(
+        self,
+        project: Project,
+        priorities: Priorities,
+        types: RapidTypes,
+        is_outdated: Callable[[], bool],
+    ) -> None:
         self.project = project
+        self.is_outdated = is_outdated
         self.types = types
         self.priorities = priorities
         self.programs: list[Trace] = []
@@ -273,7 +286,13 @@ class _Explorer:
                 self._go_on(exploration, exploration.follow_the_rest)
 
     def _go_on(self, exploration: Exploration, follow: Callable[[], None]) -> int:
-        """Follow paths of an entry; return their steps."""
+        """Follow paths of an entry; return their steps.
+
+        Raises:
+            OutdatedError: nobody waits any more for the traces.
+        """
+        if self.is_outdated():
+            raise OutdatedError
         before, found = exploration.effort.steps, len(exploration.found)
         try:
             follow()
