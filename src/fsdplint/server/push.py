@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from lsprotocol import types
 
-PAUSE = 0.1
+PAUSE = 0.02
 """Seconds from the last change to the check."""
 Found = dict[str, "tuple[int | None, Sequence[types.Diagnostic]]"]
 """Diagnostics by address, and the version of the document that they are for."""
