@@ -76,7 +76,7 @@ def found(rule: str, program: str) -> Finding:
             "gradient-hook-never-runs",
             f"{FLAT.format('', ', use_orig_params=True')}for p in model.parameters():\n"
             "    p.register_post_accumulate_grad_hook(print)\n",
-            "FSDP1 with `use_orig_params=True` runs no hook; change "
+            "FSDP1 with `use_orig_params=True` runs no hook of a parameter; change "
             "the gradients after `backward()`",
         ),
         (
