@@ -23,7 +23,7 @@ from typing import Any  # noqa: E402
 _OURS = ("fsdplint.cli.main", "fsdplint.engine.program", "fsdplint.run_rules", "fsdplint.rules")
 _PHASES = {
     "parse (libcst.parse_module)": "libcst.parse_module",
-    "positions": "fsdplint.engine.frontend.syntax._parsed",
+    "positions": "fsdplint.engine.frontend.syntax.parsed",
     "lower": "fsdplint.engine.project.project.lower",
     "relevance": "fsdplint.engine.program.related_units",
     "paths": "fsdplint.engine.program.explore",

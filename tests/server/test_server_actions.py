@@ -109,8 +109,13 @@ async def test_a_fix_writes_what_the_command_line_does(
     assert explain == types.Command(title, str(command))
 
 
-@pytest.mark.parametrize("script", [SAFE[0], *SEVERAL])
-@pytest.mark.parametrize("only", [FIX_ALL, "source.fixAll", "source"])
+@pytest.mark.parametrize(
+    ("script", "only"),
+    [
+        *((script, FIX_ALL) for script in SEVERAL),
+        *((SAFE[0], kind) for kind in (FIX_ALL, "source.fixAll", "source")),
+    ],
+)
 async def test_fix_all_writes_what_the_command_line_does(
     tmp_path: Path, script: str, newline: str, only: str
 ) -> None:
