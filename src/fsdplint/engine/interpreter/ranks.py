@@ -48,6 +48,8 @@ def launched(test: Value) -> bool | None:
         return connected(test.op, [launched(operand) for operand in test.operands])
     if isinstance(test, Condition) and _asks_for_rank(test):
         return test.op == "In"
+    if not test.taint & Taint.RANK:
+        return _truth(test, 0)
     truths = {_truth(test, rank) for rank in range(RANKS)}
     return truths.pop() if len(truths) == 1 else None
 
