@@ -150,20 +150,29 @@ def test_a_decorator_that_may_keep_something(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decorator", "kept"),
+    ("kind", "decorator", "kept"),
     [
-        ("@logged(1)", False),
-        ("@logged", True),
-        ("@logged.later(backends=1)", True),
-        ("@logged(1)\ndef other(): ...\n@logged", True),
+        ("wraps, with arguments", "@logged(1)", False),
+        ("wraps, with arguments", "@logged", True),
+        ("wraps, with arguments", "@logged(1)\ndef other(): ...\n@logged", True),
+        ("wraps", "@logged", False),
+        ("wraps", "@logged.register", True),
     ],
 )
-def test_how_it_decorates(decorator: str, kept: bool, tmp_path: Path) -> None:
-    text = (
-        "TABLE = {}\n" + NOTHING["wraps, with arguments"] + f"{decorator}\ndef shard(model): ...\n"
-    )
-    (tmp_path / "decorators.py").write_text(text)
-    project = Project(tmp_path, lambda path: path.read_text())
-    unit = project.sketch(tmp_path / "decorators.py")
+def test_how_it_decorates(kind: str, decorator: str, kept: bool, tmp_path: Path) -> None:
+    text = NOTHING[kind] + f"{decorator}\ndef shard(model): ...\n"
+    assert keeps_in(tmp_path, text) is kept
+
+
+def test_a_decorator_that_is_decorated_itself_may_keep_something(tmp_path: Path) -> None:
+    code = NOTHING["wraps"].replace("def logged", "@singledispatch\ndef logged")
+    assert keeps_in(tmp_path, f"{code}@logged\ndef shard(model): ...\n")
+
+
+def keeps_in(folder: Path, text: str) -> bool:
+    """True if ``logged`` may keep what it decorates in a file."""
+    (folder / "decorators.py").write_text(text)
+    project = Project(folder, lambda path: path.read_text())
+    unit = project.sketch(folder / "decorators.py")
     assert unit is not None
-    assert project.keeps(unit, "logged") is kept
+    return project.keeps(unit, "logged")

@@ -77,6 +77,15 @@ def test_what_the_project_decorates_is_run_at_once(
     assert deferred_names(tmp_path, files) == deferred
 
 
+@pytest.mark.parametrize(("given", "waits"), [("1", True), ("other", False)])
+def test_a_decorator_may_keep_what_it_is_given(tmp_path: Path, given: str, waits: bool) -> None:
+    text = (
+        "def mark(*given):\n    TABLE.extend(given)\n    def decorate(fn):\n        return fn\n"
+        f"    return decorate\ndef other(): pass\n@mark({given})\ndef made(model): pass\n"
+    )
+    assert ("made" in deferred_names(tmp_path, {"module.py": text})) is waits
+
+
 @pytest.mark.parametrize(
     ("made", "decorator", "waits"),
     [
