@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from fsdplint.engine import ir
-from fsdplint.engine.frontend.lower import lower
-from fsdplint.engine.project.decorators import keeps_nothing
 from fsdplint.engine.project.project import Project
 
+IMPORTS = "import functools\nimport inspect\nfrom functools import wraps\nTABLE = {}\n"
 NOTHING = {
     "sets an attribute": """
 def requires(*, backends=()):
     known = [each for each in backends if each in TABLE]
     def decorate(function):
+        function.parameters = list(inspect.signature(function).parameters)
         function.backends = known
         return function
     return decorate
@@ -88,6 +88,18 @@ def register(function):
     TABLE.append(kept)
     return function
 """,
+    "a method that is called like a function of the library": """
+def register(function):
+    TABLE.signature(function)
+    return function
+""",
+    "a function that is called like a builtin": """
+def callable(function):
+    TABLE.append(function)
+def register(function):
+    callable(function)
+    return function
+""",
     "a method of something else": """
 def register(name):
     if name is None:
@@ -95,6 +107,12 @@ def register(name):
     def decorate(function):
         return function
     return decorate
+""",
+    "a method that is called like the function inside": """
+def register(name):
+    def decorate(function):
+        return function
+    return TABLE.decorate
 """,
     "a lambda": """
 def register(function):
@@ -128,25 +146,14 @@ def register(*functions):
 }
 
 
-def decorator(code: str) -> ir.Function:
-    (node,) = lower(code, "decorators.py").body
-    assert isinstance(node, ir.FunctionDef)
-    return node.function
-
-
-def keeps(code: str) -> bool:
-    function = decorator(code)
-    return not keeps_nothing(function, called="def decorate" in code)
-
-
 @pytest.mark.parametrize("code", NOTHING.values(), ids=NOTHING.keys())
-def test_a_decorator_that_keeps_nothing(code: str) -> None:
-    assert not keeps(code)
+def test_a_decorator_that_keeps_nothing(code: str, tmp_path: Path) -> None:
+    assert not keeps(tmp_path, code)
 
 
 @pytest.mark.parametrize("code", SOMETHING.values(), ids=SOMETHING.keys())
-def test_a_decorator_that_may_keep_something(code: str) -> None:
-    assert keeps(code)
+def test_a_decorator_that_may_keep_something(code: str, tmp_path: Path) -> None:
+    assert keeps(tmp_path, code)
 
 
 @pytest.mark.parametrize(
@@ -160,19 +167,21 @@ def test_a_decorator_that_may_keep_something(code: str) -> None:
     ],
 )
 def test_how_it_decorates(kind: str, decorator: str, kept: bool, tmp_path: Path) -> None:
-    text = NOTHING[kind] + f"{decorator}\ndef shard(model): ...\n"
-    assert keeps_in(tmp_path, text) is kept
+    assert keeps(tmp_path, NOTHING[kind], decorator) is kept
 
 
 def test_a_decorator_that_is_decorated_itself_may_keep_something(tmp_path: Path) -> None:
-    code = NOTHING["wraps"].replace("def logged", "@singledispatch\ndef logged")
-    assert keeps_in(tmp_path, f"{code}@logged\ndef shard(model): ...\n")
+    code = NOTHING["wraps"].replace("def logged", "@functools.singledispatch\ndef logged")
+    assert keeps(tmp_path, code)
 
 
-def keeps_in(folder: Path, text: str) -> bool:
-    """True if ``logged`` may keep what it decorates in a file."""
+def keeps(folder: Path, code: str, decorator: str = "") -> bool:
+    """True if the last function of ``code`` may keep what it decorates."""
+    name = re.findall(r"^def (\w+)", code, re.MULTILINE)[-1]
+    decorator = decorator or (f"@{name}(1)" if "def decorate" in code else f"@{name}")
+    text = f"{IMPORTS}{code}{decorator}\ndef shard(model): ...\n"
     (folder / "decorators.py").write_text(text)
     project = Project(folder, lambda path: path.read_text())
     unit = project.sketch(folder / "decorators.py")
     assert unit is not None
-    return project.keeps(unit, "logged")
+    return project.keeps(unit, name)

@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.collectives import is_by_all
-from fsdplint.engine.facts.literal_arguments import argument, library_name
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.interpreter.differing import differing, is_made_up
 from fsdplint.engine.interpreter.events import Call, Sharding, Trace
 from fsdplint.engine.interpreter.site import Site
@@ -111,7 +111,7 @@ def _starts_processes(program: Program, path: str, call: ir.Node) -> bool:
     """Whether a library, or unknown code, calls the function."""
     if not isinstance(call, ir.Call):
         return False
-    library = library_name(program.project, path, call.func)
+    library = program.project.library_name(path, call.func)
     return bool(library) or ir.last_name(call.func) in ("Process", "submit", "remote", "map")
 
 

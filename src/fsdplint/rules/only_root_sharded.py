@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.literal_arguments import argument, library_name
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.facts.repeated_blocks import block_containers
 from fsdplint.engine.facts.sharding import unfollowed_sharding
 from fsdplint.engine.frontend.tree import Tree
@@ -148,7 +148,7 @@ def _makes_policy(program: Program, tree: Tree, value: ir.Expr) -> bool:
     for node in ir.walk(value):
         meant = tree.meaning(node) if isinstance(node, ir.Name) else node
         dotted = isinstance(meant, (ir.Name, ir.Attribute))
-        if dotted and library_name(program.project, tree.path, meant) in WRAP_POLICIES:  # type: ignore[arg-type]  # an Expr
+        if dotted and program.project.library_name(tree.path, meant) in WRAP_POLICIES:  # type: ignore[arg-type]  # an Expr
             return True
     return False
 

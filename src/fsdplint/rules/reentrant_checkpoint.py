@@ -8,7 +8,6 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.layers import is_a, wrapped_classes
-from fsdplint.engine.facts.literal_arguments import library_name
 from fsdplint.engine.facts.loops import source_of
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
@@ -115,7 +114,7 @@ def _reentrant(program: Program, path: str, node: ir.Node) -> ir.Argument | None
         return None
     given = [a for a in node.args if a.keyword == "use_reentrant"]
     on = given and isinstance(given[0].value, ir.Constant) and given[0].value.value is True
-    means = library_name(program.project, path, node.func) if on else ""
+    means = program.project.library_name(path, node.func) if on else ""
     return given[0] if means == ACTIVATION_CHECKPOINT else None
 
 

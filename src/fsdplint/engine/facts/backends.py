@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.literal_arguments import argument, library_name
+from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.interpreter.values import Choice, Const, Symbol, Value, may_be
 from fsdplint.engine.program import Program
@@ -35,7 +35,7 @@ def where_cuda_is(
     """What a choice by a test for CUDA, or of the device, gives where the program runs on CUDA."""
     test, there, otherwise = _positive(test, there, otherwise)
     asked = test.func if isinstance(test, ir.Call) else test
-    if library_name(program.project, path, asked) == CUDA_IS_AVAILABLE:
+    if program.project.library_name(path, asked) == CUDA_IS_AVAILABLE:
         return there
     if not isinstance(test, ir.Compare) or not _is_device(test.left):
         return None

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.literal_arguments import library_name
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
@@ -58,7 +57,7 @@ def _around(tree: Tree, node: ir.Node) -> Iterator[ir.Expr]:
 def _meant(program: Program, place: Site) -> str:
     """What a context or decorator is called where it is defined, as far as imports say."""
     function = place.node.func if isinstance(place.node, ir.Call) else place.node
-    full = library_name(program.project, place.path, function)  # type: ignore[arg-type]  # an Expr
+    full = program.project.library_name(place.path, function)  # type: ignore[arg-type]  # an Expr
     return full.rpartition(".")[2] or last_called(place.node)
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.program import Program
-from fsdplint.engine.project.project import Project
-from fsdplint.knowledge.names import canonical
 
 
 def argument(call: ir.Node, position: int, keyword: str) -> ir.Argument | None:
@@ -20,19 +18,6 @@ def argument(call: ir.Node, position: int, keyword: str) -> ir.Argument | None:
     if named is not None or not 0 <= position < len(before) or any(e.star for e in before):
         return named
     return before[position]
-
-
-def library_name(project: Project, path: str, node: ir.Expr) -> str:
-    """The canonical name of what a dotted name means by a file's imports, "" for anything else."""
-    names: list[str] = []
-    while isinstance(node, ir.Attribute):
-        names.insert(0, node.attr)
-        node = node.value
-    if not isinstance(node, ir.Name):
-        return ""
-    module, level, member = project.bindings(Path(path)).get(node.id, ("", 0, None))
-    full = ".".join(filter(None, (module, member, *names)))
-    return canonical(full) if module and not level else ""
 
 
 def called(program: Program, path: str, node: ir.Node) -> tuple[str, ir.Function] | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.literal_arguments import library_name
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.decisions import exclude
 from fsdplint.engine.interpreter.events import Call, Declared, Shard, Sharding, Trace
@@ -246,7 +245,7 @@ def _may_summon(program: Program, path: str, context: ir.Expr, handed_on: bool) 
     A library that does not shard enters it only where it is handed to it: an ``ExitStack``.
     """
     function = context.func if isinstance(context, ir.Call) else context
-    name = library_name(program.project, path, function)
+    name = program.project.library_name(path, function)
     if name.startswith("torch."):
         return name.endswith(_SUMMONS)
     return handed_on or not is_harmless(name)

@@ -7,40 +7,40 @@ counts as kept unless every use of it is of one of these kinds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fsdplint.engine import ir
+from fsdplint.knowledge.standard_library import COPY_NAME, ONLY_LOOK
 
-# They look at a function or class, and return another thing.
-_INSPECT = frozenset(
-    {"callable", "hasattr", "isinstance", "issubclass", "repr", "setattr", "signature"}
-    | {"iscoroutinefunction", "isclass", "isfunction", "isgeneratorfunction", "ismethod", "str"}
-)
-# They copy its name and documentation to a wrapper.
-_WRAP = frozenset({"update_wrapper", "wraps"})
+# The name of a library's function or class, "" for anything else.
+NameOf = Callable[[ir.Expr], str]
+
 # Attributes that hold a text.
 _TEXTS = frozenset({"__doc__", "__module__", "__name__", "__qualname__"})
 
 
-def keeps_nothing(decorator: ir.Function, *, called: bool) -> bool:
+def keeps_nothing(decorator: ir.Function, name_of: NameOf, *, called: bool) -> bool:
     """True if no use of what a function decorates may outlive the decoration, but by its result.
 
     Args:
+        name_of: returns the library's name of what an expression of its file refers to.
         called: whether it decorates by what it returns, as ``@decorator(...)``.
     """
     inner = {each.name: each for each in _inside(decorator)}
     if called:
-        body = list(ir.walk_scope(*decorator.body))
-        returned = [ir.last_name(node.value) for node in body if isinstance(node, ir.Return)]
-        if not returned or not inner.keys() >= set(returned):
+        body = ir.walk_scope(*decorator.body)
+        returned = [node.value for node in body if isinstance(node, ir.Return)]
+        names = [value.id for value in returned if isinstance(value, ir.Name)]
+        if not returned or len(names) < len(returned) or not inner.keys() >= set(names):
             return False
-        given = frozenset[str]().union(*(_given(inner[name]) for name in returned))
+        given = frozenset[str]().union(*(_given(inner[name]) for name in names))
     else:
         given = _given(decorator)
-    return _is_harmless(decorator, given.union(each.name for each in _nested(decorator)))
+    held = given.union(each.name for each in _nested(decorator))
+    return _is_harmless(decorator, held, name_of)
 
 
-def _is_harmless(decorator: ir.Function, held: frozenset[str]) -> bool:
+def _is_harmless(decorator: ir.Function, held: frozenset[str], name_of: NameOf) -> bool:
     """True if a decorator hands ``held``, with what it decorates, to nothing but its caller."""
     harmless: set[ir.Node] = set()
     for node in ir.walk(decorator):
@@ -48,9 +48,11 @@ def _is_harmless(decorator: ir.Function, held: frozenset[str]) -> bool:
             return False
         if isinstance(node, ir.Lambda) and not held.isdisjoint(_names(node.function)):
             return False
-        if isinstance(node, ir.FunctionDef) and not all(map(_wraps, node.function.decorators)):
-            return False
-        harmless.update(_looked_at(node))
+        if isinstance(node, ir.FunctionDef):
+            decorators = node.function.decorators
+            if not all(_copies_name(each, name_of) for each in decorators):
+                return False
+        harmless.update(_looked_at(node, name_of))
     names = (node for node in ir.walk(decorator) if isinstance(node, ir.Name))
     return all(name.id not in held or name in harmless for name in names)
 
@@ -78,18 +80,18 @@ def _names(function: ir.Function) -> Iterator[str]:
     return (node.id for node in ir.walk(function) if isinstance(node, ir.Name))
 
 
-def _wraps(decorator: ir.Expr) -> bool:
-    return isinstance(decorator, ir.Call) and ir.last_name(decorator.func) in _WRAP
+def _copies_name(decorator: ir.Expr, name_of: NameOf) -> bool:
+    return isinstance(decorator, ir.Call) and name_of(decorator.func) in COPY_NAME
 
 
-def _looked_at(node: ir.Node) -> Iterator[ir.Node]:
+def _looked_at(node: ir.Node, name_of: NameOf) -> Iterator[ir.Node]:
     """Yield the parts of a node that it does not hand on to anything but the decorator's caller."""
     match node:
         case ir.Return(value=ir.Name() as value):
             yield value
         case ir.Call():
             yield node.func
-            if ir.last_name(node.func) in _INSPECT | _WRAP:
+            if name_of(node.func) in ONLY_LOOK | COPY_NAME:
                 yield from (argument.value for argument in node.args[:1])
         case ir.Attribute(attr=attr) if attr in _TEXTS:
             yield node.value

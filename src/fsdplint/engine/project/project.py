@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,30 @@ class Project:
                 return True
         return False
 
+    def library_name(self, path: str, node: ir.Expr) -> str:
+        """Return the canonical name that a dotted name of a library has by a file's imports.
+
+        A builtin has its own name; anything else has "".
+        """
+        names: list[str] = []
+        while isinstance(node, ir.Attribute):
+            names.insert(0, node.attr)
+            node = node.value
+        if not isinstance(node, ir.Name):
+            return ""
+        if node.id in BUILTINS and not names and self._is_builtin(path, node.id):
+            return node.id
+        module, level, member = self.bindings(Path(path)).get(node.id, ("", 0, None))
+        full = ".".join(filter(None, (module, member, *names)))
+        return canonical(full) if module and not level else ""
+
+    def _is_builtin(self, path: str, name: str) -> bool:
+        """True if a file gives the name of a builtin to nothing else, as far as it says."""
+        unit = self.sketch(Path(path))
+        imports = self.imports(Path(path))
+        defined = unit is None or name in unit.definitions
+        return not (defined or name in imports.bindings or imports.stars)
+
     def bindings(self, path: Path) -> Mapping[str, Binding]:
         """Return the names that a file's imports bind."""
         return self.imports(path).bindings
@@ -310,7 +335,8 @@ class Project:
             loaded = self.unit(Path(decorator.unit.path))
             node = loaded.node(decorator) if loaded is not None else None
             function = node.function if isinstance(node, ir.FunctionDef) else None
-            keeps = function is None or not keeps_nothing(function, called=called)
+            name_of = partial(self.library_name, decorator.unit.path)
+            keeps = function is None or not keeps_nothing(function, name_of, called=called)
             self.keepers[decorator, called] = keeps
         return self.keepers[decorator, called]
 
