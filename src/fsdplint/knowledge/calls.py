@@ -121,6 +121,9 @@ PLAIN_READS: dict[str, Signature] = {
     "torch.utils.model_zoo.load_url": Signature(0, "url"),
 }
 
+# Of these, the ones whose files hold no DTensor.
+READS_NO_DTENSORS = frozenset({"safetensors.torch.load_file"})
+
 # Their arguments that say where the contents are put, and not which.
 PLACEMENT = frozenset({"device", "map_location"})
 

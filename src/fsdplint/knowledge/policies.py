@@ -80,6 +80,16 @@ MULTIPLIES = frozenset(
 # Layers whose output has the dtype of their weight, whatever they are given.
 STARTS_FLOATS = frozenset({"torch.nn.Embedding", "torch.nn.EmbeddingBag"})
 LOW_PRECISIONS = frozenset({BFLOAT16, FLOAT16, "torch.half"})
+# Functions and methods whose result has the higher dtype of their operands, as arithmetic has.
+PROMOTES = frozenset(
+    {
+        *("add", "sub", "mul", "div", "lerp", "where", "addcmul", "addcdiv"),
+        *("cat", "concat", "concatenate", "stack", "hstack", "vstack"),
+    }
+)
+# The first release in which `fully_shard` copies its `mp_policy`, which raises for other objects.
+# Run on 2.14 and 2.15.
+COPIES_POLICY: Release = (2, 15, 0)
 # The first release in which FSDP2 reduces in the dtype of the parameters where `reduce_dtype` is
 # None; before, and in FSDP1, it is that of the computation. Run on 2.13 and 2.15.
 REDUCES_BY_PARAMETER: Release = (2, 15, 0)

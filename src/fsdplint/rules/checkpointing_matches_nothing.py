@@ -100,14 +100,14 @@ _MAX_DEPTH = 6
 
 
 def _alike(element: Object) -> list[Object]:
-    """The known elements of the container that a loop's element comes from."""
+    """Return the known elements of the container that a loop's element comes from."""
     if element.origin is not Origin.PART or element.parent is None:
         return []
     return container_items(element.parent)
 
 
 def _without_units(module: Object, units: set[Object], depth: int = 0) -> Iterator[Object]:
-    """The modules in ``module`` that are known and that no call shards."""
+    """Yield the modules in ``module`` that are known and that no call shards."""
     if module not in units:
         yield module
     for part in (*module.attrs.values(), *container_items(module)):

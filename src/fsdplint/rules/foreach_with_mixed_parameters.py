@@ -24,7 +24,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
-from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.calls import CASTS, Generation
 from fsdplint.knowledge.collectives import CLIPPING
 from fsdplint.rule import Report, declare
 
@@ -39,7 +39,6 @@ RULE = declare(
 
 
 _OPTIONS = ("foreach", "fused")
-_CASTS = ("to", "bfloat16", "half", "float", "double", "type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class MixedList:
 
 
 def mixed_lists(program: Program) -> Iterator[MixedList]:
-    """Optimizers and clipping that fail on a mixture of DTensors and plain tensors."""
+    """Yield optimizers and clipping that fail on a mixture of DTensors and plain tensors."""
     for trace in program.traces:
         for shard in trace.of(Shard):
             ignored = _ignored(trace, shard) if shard.generation is Generation.FSDP2 else []
@@ -66,7 +65,7 @@ def mixed_lists(program: Program) -> Iterator[MixedList]:
 
 
 def _ignored(trace: Trace, shard: Shard) -> list[Object]:
-    """The modules whose parameters the call surely leaves out, though they are trained."""
+    """Return the modules whose parameters the call surely leaves out, though they are trained."""
     found: list[Object] = []
     if any(guard.progress for guard in shard.site.guards):
         return found
@@ -81,22 +80,22 @@ def _ignored(trace: Trace, shard: Shard) -> list[Object]:
 
 
 def _may_have_another_dtype(trace: Trace, shard: Shard, module: Object) -> bool:
-    """Whether a module is created with a dtype, or cast alone.
+    """True if a module is created with a dtype, or cast alone.
 
     Optimizers take the parameters of each dtype separately.
     """
     if any("dtype" in layer.keywords for layer in with_parameters(module, ())):
         return True
-    cast = (call.receiver for call in trace.calls(*_CASTS))
+    cast = (call.receiver for call in trace.calls(*CASTS))
     parts = (each for each in cast if isinstance(each, Object) and shard.module in each.ancestors())
     return any(related(each, module) for each in parts)
 
 
 def _takers(program: Program, trace: Trace, shard: Shard, alike: bool) -> Iterator[MixedList]:
-    """The operations that fail.
+    """Yield the operations that fail.
 
     Args:
-        alike: the ignored parameters have the dtype of the others.
+        alike: whether the ignored parameters have the dtype of the others.
     """
     for build in trace.of(BuildOptimizer) if alike else ():
         option = next((o for o in _OPTIONS if _is_on(build.optimizer.keywords.get(o))), "")

@@ -14,13 +14,13 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.policies import meaning, precision_policy, unused
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.policies import (
+    COPIES_POLICY,
     CPU_OFFLOAD,
     CPU_OFFLOAD_POLICY,
     MIXED_PRECISION,
     MIXED_PRECISION_POLICY,
     PolicyArgument,
 )
-from fsdplint.knowledge.torch_range import Release
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -31,10 +31,6 @@ RULE = declare(
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
-
-
-# The first release in which `fully_shard` copies its `mp_policy`, which raises for other objects.
-_COPIES: Release = (2, 15, 0)
 
 
 def reports(program: Program) -> Iterator[Report]:
@@ -50,7 +46,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _is_silent(program: Program, fact: WrongPolicy) -> bool:
-    copied = fact.argument.own == MIXED_PRECISION_POLICY and program.torch.is_from(_COPIES)
+    copied = fact.argument.own == MIXED_PRECISION_POLICY and program.torch.is_from(COPIES_POLICY)
     return fact.argument.ignored or (fact.misfit is Misfit.CLASS and not copied)
 
 
@@ -59,7 +55,7 @@ def _label(program: Program, fact: WrongPolicy) -> str:
         return "is ignored"
     if fact.argument.generation == Generation.FSDP1.value:
         return "fails when the model is wrapped"
-    if program.torch.is_from(_COPIES):
+    if program.torch.is_from(COPIES_POLICY):
         return "fails when the model is sharded"
     return "fails in the forward pass"
 

@@ -12,6 +12,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.finding import Safety, Severity
 from fsdplint.fixes.load_state import whole_load
+from fsdplint.knowledge.calls import READS_NO_DTENSORS
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -23,9 +24,6 @@ RULE = declare(
     since="0.1.0",
     preview="it has no correct finding on public code so far.",
 )
-
-
-_SAFETENSORS = "load_file"
 
 
 def reports(program: Program) -> Iterator[Report]:
@@ -50,9 +48,10 @@ def reports(program: Program) -> Iterator[Report]:
 
 
 def _harm(program: Program, read: Site) -> str:
-    """What a load does: only pickled files may hold DTensors."""
+    """Return what a load does; a pickled file may hold DTensors, with which it works."""
     text = f"`{program.text(read.path, read.node)}`"
-    function = ir.last_name(read.node.func) if isinstance(read.node, ir.Call) else None
-    if function == _SAFETENSORS:
+    called = read.node.func if isinstance(read.node, ir.Call) else None
+    name = program.project.library_name(read.path, called) if called is not None else ""
+    if name in READS_NO_DTENSORS:
         return f"crashes on the plain tensors that {text} returns"
     return f"crashes if {text} returns plain tensors"

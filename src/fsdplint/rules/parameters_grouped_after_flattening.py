@@ -170,7 +170,7 @@ def _names_layers(tree: Tree, test: ir.Node) -> bool:
 
 
 def _wraps_layers(shard: Shard) -> bool:
-    """Whether a policy makes units of layers such as norms."""
+    """True if a policy makes units of layers such as norms."""
     policy = must_be(shard.keywords.get("auto_wrap_policy"))
     if isinstance(policy, Symbol) and policy.name == ALWAYS_WRAPS:
         return True

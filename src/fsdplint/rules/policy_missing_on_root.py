@@ -32,6 +32,7 @@ from fsdplint.knowledge.policies import (
     MIXED_PRECISION_POLICY,
     MIXED_PRECISION_POLICY_FIELDS,
     MULTIPLIES,
+    PROMOTES,
     STARTS_FLOATS,
 )
 from fsdplint.rule import Report, declare
@@ -54,14 +55,8 @@ _CASTS = re.compile(
     r"|default_dtype"
     r"|autocast"
 )
-# Operators and functions whose result has the higher dtype of their operands.
-_PROMOTES = frozenset({"Add", "Subtract", "Multiply", "Divide"})
-_PROMOTING_CALLS = frozenset(
-    {
-        *("add", "sub", "mul", "div", "lerp", "where", "addcmul", "addcdiv"),
-        *("cat", "concat", "concatenate", "stack", "hstack", "vstack"),
-    }
-)
+# Operators whose result has the higher dtype of their operands.
+_OPERATORS = frozenset({"Add", "Subtract", "Multiply", "Divide"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +196,7 @@ def _attribute(model: Object, part: Object) -> str:
 def _may_promote(
     model: Object, units: set[Object], used: dict[str, int], blocks: str, layer: str
 ) -> bool:
-    """Whether the forward may combine what the blocks compute with full floats before a layer."""
+    """True if the forward may combine what the blocks compute with full floats before a layer."""
     first, last = used[blocks], used[layer]
     between = [name for name, place in used.items() if first <= place <= last]
     for name in between:
@@ -223,13 +218,13 @@ def _may_promote(
 
 
 def _promotes(node: ir.Node) -> bool:
-    """Whether a node may combine two tensors; a number leaves the dtype of a tensor as it is."""
+    """True if a node may combine two tensors; a number leaves the dtype of a tensor as it is."""
     if isinstance(node, ir.BinOp):
         numbers = isinstance(node.left, ir.Constant) or isinstance(node.right, ir.Constant)
-        return node.op in _PROMOTES and not numbers
+        return node.op in _OPERATORS and not numbers
     if isinstance(node, ir.AugAssign):
         return not isinstance(node.value, ir.Constant)
-    return isinstance(node, ir.Call) and ir.last_name(node.func) in _PROMOTING_CALLS
+    return isinstance(node, ir.Call) and ir.last_name(node.func) in PROMOTES
 
 
 def _uses(model: Object) -> dict[str, int]:
