@@ -20,13 +20,23 @@ COMMAND = [sys.executable, "-m", "fsdplint", "server"]
 
 
 def capabilities(
-    encoding: str = "utf-16", *, pull: bool = False, watch: bool = False, **window: Any
+    encoding: str = "utf-16",
+    *,
+    pull: bool = False,
+    watch: bool = False,
+    resolve: bool = False,
+    **window: Any,
 ) -> types.ClientCapabilities:
     """What an editor says it can do; it takes edits of versions of documents."""
     diagnostic = types.DiagnosticClientCapabilities() if pull else None
+    actions = types.CodeActionClientCapabilities(
+        data_support=True, resolve_support=types.ClientCodeActionResolveOptions(["edit"])
+    )
     return types.ClientCapabilities(
         general=types.GeneralClientCapabilities(position_encodings=[encoding]),
-        text_document=types.TextDocumentClientCapabilities(diagnostic=diagnostic),
+        text_document=types.TextDocumentClientCapabilities(
+            diagnostic=diagnostic, code_action=actions if resolve else None
+        ),
         workspace=types.WorkspaceClientCapabilities(
             workspace_edit=types.WorkspaceEditClientCapabilities(document_changes=True),
             did_change_watched_files=types.DidChangeWatchedFilesClientCapabilities(

@@ -11,6 +11,7 @@ from editor import Editor, capabilities, editor, uri_of
 from lsprotocol import types
 from test_cli import run
 
+from fsdplint.server.editor_settings import REASON
 from fsdplint.urls import rule_url
 
 SCRIPTS = Path(__file__).parents[1] / "fixtures" / "scripts"
@@ -97,7 +98,7 @@ async def test_a_fix_writes_what_the_command_line_does(
         safe = script in SAFE
         options = ["--fix"] if safe else ["--fix", "--unsafe-fixes"]
         assert after(user, uri, fix) == written(file, *options)
-        assert after(user, uri, suppress) == written(file, "--add-ignore=TODO: explain")
+        assert after(user, uri, suppress) == written(file, f"--add-ignore={REASON}")
     assert fix.title.endswith(" (unsafe fix)") == (not safe)
     assert fix.is_preferred == (safe or None)
     assert (fix.kind, list(fix.diagnostics or ())) == (QUICK, [found])
@@ -107,6 +108,26 @@ async def test_a_fix_writes_what_the_command_line_does(
     command = {"title": title, "command": "fsdplint.explain", "arguments": [rule]}
     # The client's converter takes an action that has a command for a command.
     assert explain == types.Command(title, str(command))
+
+
+@pytest.mark.parametrize("script", [SAFE[0], UNSAFE[0]])
+async def test_an_editor_asks_for_the_edit_of_the_action_that_is_chosen(
+    tmp_path: Path, script: str
+) -> None:
+    file = copied(tmp_path, script, "\n")
+    async with editor(file.parent, client=capabilities(resolve=True)) as user:
+        uri = user.open(file)
+        (found,) = await user.diagnostics(uri)
+        fix, suppress = await requested(user, uri, found.range)
+        assert (fix.edit, suppress.edit) == (None, None)
+        fix, suppress = [
+            await user.client.code_action_resolve_async(each) for each in (fix, suppress)
+        ]
+        assert after(user, uri, fix) == written(file, "--fix", "--unsafe-fixes")
+        assert after(user, uri, suppress) == written(file, f"--add-ignore={REASON}")
+        user.replace(uri, 'print("🔥")\n', 'print("🔥"\n')
+        fix.edit = None
+        assert (await user.client.code_action_resolve_async(fix)).edit is None
 
 
 @pytest.mark.parametrize(

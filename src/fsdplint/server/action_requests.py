@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(server: Server) -> None:
     """Have ``server`` offer code actions."""
-    options = types.CodeActionOptions(code_action_kinds=list(actions.KINDS))
+    options = types.CodeActionOptions(code_action_kinds=list(actions.KINDS), resolve_provider=True)
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)
     async def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
@@ -35,6 +35,13 @@ def register(server: Server) -> None:
         except OutdatedError:
             return []
         return found
+
+    @server.feature(types.CODE_ACTION_RESOLVE)
+    async def resolve(action: types.CodeAction) -> types.CodeAction:
+        try:
+            return await _resolved(server, action)
+        except OutdatedError:
+            return action
 
     @server.command(actions.EXPLAIN)
     async def explain(rule: str) -> None:
@@ -61,8 +68,37 @@ async def _quick_fixes(
         for finding in session.findings(outcome, document.path)
         if finding.span.start <= end and start <= finding.span.end
     ]
-    reason, versioned = server.settings.ignore_reason, server.client.versioned
-    return list(actions.quick_fixes(session, outcome, found, reason, versioned))
+    offered = list(actions.quick_fixes(session, outcome, found, uri, server.settings.ignore_reason))
+    if server.client.resolves:
+        return offered
+    resolved = [await _resolved(server, action) for action in offered]
+    return [action for action in resolved if action.edit or action.command]
+
+
+async def _resolved(server: Server, action: types.CodeAction) -> types.CodeAction:
+    """Return ``action`` with its edit; without one, and with a message, if it was rolled back."""
+    session, cure = server.session, actions.cure(action)
+    document = session.of_uri(cure.uri) if cure is not None else None
+    if cure is None or document is None:
+        return action
+    root = root_of(document.path)
+
+    def current() -> Snapshot:
+        return session.snapshot(root)
+
+    snapshot, outcome = current(), await server.outcome(root)
+    finding = cure.finding(outcome, document.path)
+    if finding is None:
+        return action
+    reason = server.settings.ignore_reason if cure.suppress else ""
+    run = server.runs.cured(finding, reason, outcome, snapshot, current)
+    changes = await server.ended(run)
+    if changes is None:
+        return action
+    for _, note in changes.notes:
+        server.show(f"fsdplint: {note}")
+    action.edit = actions.edit_of(session, changes, server.client.versioned)
+    return action
 
 
 async def _fix_all(server: Server, document: Document) -> list[types.CodeAction]:
@@ -72,9 +108,6 @@ async def _fix_all(server: Server, document: Document) -> list[types.CodeAction]
         return session.snapshot(root)
 
     changes = await server.ended(server.runs.changes(document.path, current(), current))
-    open_ = (session.documents.get(old.path) for old, _ in changes.files) if changes else ()
-    # Of another file that is not valid now, an older text was fixed.
-    if changes is None or not all(each is None or each.is_valid for each in open_):
-        return []
-    action = actions.fix_all(session, changes, server.client.versioned)
+    versioned = server.client.versioned
+    action = actions.fix_all(session, changes, versioned) if changes is not None else None
     return [] if action is None else [action]

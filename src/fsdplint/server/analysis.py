@@ -15,13 +15,13 @@ from fsdplint.files.decoding import SourceError, decode
 from fsdplint.files.discover import searched
 from fsdplint.files.file import SourceFile, from_bytes, from_text
 from fsdplint.files.lexing import lines
+from fsdplint.finding import Finding, Safety
 from fsdplint.outcome import Changes, Outcome, merged, never
 from fsdplint.settings.config import Group, groups_for, select_rules
 from fsdplint.settings.rule_selection import OptIn
 
 if TYPE_CHECKING:
     from fsdplint.engine.inspection.summary import Inspection
-    from fsdplint.finding import Finding
 
 Buffers = Mapping[str, SourceFile]
 """What is open, by absolute path: it is read instead of the files on disk."""
@@ -74,6 +74,32 @@ class Analysis:
 
         return fixed(recheck({}), recheck, unsafe=False)
 
+    def cured(
+        self, outcome: Outcome, finding: Finding, reason: str, choices: Choices, buffers: Buffers
+    ) -> Changes:
+        """Return the changes that end one finding of ``outcome``, checked as the command line does.
+
+        Args:
+            outcome: that of all ``buffers``.
+            reason: of a comment that suppresses the finding; "" for its own fix.
+        """
+        from fsdplint.fixes.apply import fixed
+
+        cure = commented(outcome, finding, reason) if reason else finding
+        before = {_place(outcome, each) for each in outcome.findings}
+
+        def curing(now: Outcome) -> list[Finding]:
+            if now is outcome:
+                return [cure if each is finding else _unfixed(each) for each in now.findings]
+            # A fix may lay bare another fault, which its own fix cures.
+            return [_unfixed(f) if _place(now, f) in before else f for f in now.findings]
+
+        def recheck(overlay: Buffers) -> Outcome:
+            return self.check(sorted(buffers), choices, {**buffers, **overlay})
+
+        unsafe = cure.fix is not None and cure.fix.safety is Safety.UNSAFE
+        return fixed(outcome, recheck, unsafe, curing)
+
     def inspect(self, path: str, buffers: Buffers) -> tuple[Inspection, Outcome]:
         """Return what `fsdplint inspect` shows of the script at ``path``.
 
@@ -106,6 +132,17 @@ def commented(outcome: Outcome, finding: Finding, reason: str) -> Finding:
     from fsdplint.suppression.add_ignore import with_comments
 
     return with_comments(replace(outcome, findings=(finding,)), reason)[0]
+
+
+def _unfixed(finding: Finding) -> Finding:
+    return replace(finding, fix=None)
+
+
+def _place(outcome: Outcome, finding: Finding) -> tuple[str, str, str]:
+    """Return what identifies a finding while other lines of its file change."""
+    source = outcome.sources[finding.span.path]
+    line, _ = source.position(finding.span.start)
+    return finding.rule, finding.span.path, source.line(line)
 
 
 def as_file(path: str, text: str) -> SourceFile:

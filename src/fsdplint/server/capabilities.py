@@ -20,6 +20,7 @@ class Client:
         watches: whether it reports changes of files on disk.
         configures: whether it has settings to request.
         registers: whether it reports their changes if asked to.
+        resolves: whether it asks for the edit of a code action once the user chooses it.
         versioned: whether it takes edits of a version of a document.
         shows: whether it can open a document, or a page in a browser.
         markdown: whether it renders Markdown in hovers.
@@ -32,6 +33,7 @@ class Client:
     watches: bool = False
     configures: bool = False
     registers: bool = False
+    resolves: bool = False
     versioned: bool = False
     shows: bool = False
     markdown: bool = False
@@ -49,6 +51,8 @@ class Client:
         known = [encoding for encoding in wanted if encoding in _ENCODINGS]
         watched, edits = workspace.did_change_watched_files, workspace.workspace_edit
         settings = workspace.did_change_configuration
+        actions = document.code_action or types.CodeActionClientCapabilities()
+        resolved = actions.resolve_support.properties if actions.resolve_support else ()
         return cls(
             encoding=known[0] if known else "utf-16",
             pulls=document.diagnostic is not None,
@@ -56,6 +60,7 @@ class Client:
             watches=bool(watched and watched.dynamic_registration),
             configures=bool(workspace.configuration),
             registers=bool(settings and settings.dynamic_registration),
+            resolves="edit" in resolved and bool(actions.data_support),
             versioned=bool(edits and edits.document_changes),
             shows=bool(window.show_document and window.show_document.support),
             markdown=types.MarkupKind.Markdown in (hover.content_format or ()),

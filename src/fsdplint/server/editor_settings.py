@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fsdplint.server.analysis import Choices
 
-REASON = "TODO: explain"
+REASON = "add a reason"
 _SECTION = "fsdplint"
 
 

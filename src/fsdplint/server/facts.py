@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from fsdplint.engine.inspection.outline import Step
+from fsdplint.engine.inspection.outline import SOME_RANKS, SOME_STEPS, Step
 from fsdplint.engine.inspection.summary import Entry, Inspection, Model, Optimizer, Sharding
 from fsdplint.files.lexing import logical_lines
 from fsdplint.finding import Span
 from fsdplint.outcome import Outcome
 
-SOME_RANKS = "only some ranks"
-_GUARDS = {SOME_RANKS: "Only some ranks get here", "only some steps": "Only some steps get here"}
+_GUARDS = {SOME_RANKS: "Only some ranks get here", SOME_STEPS: "Only some steps get here"}
 _EVENTS = {
     "backward": "Backward pass",
     "clip": "Clips gradients",

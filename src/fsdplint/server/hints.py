@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
+from fsdplint.engine.inspection.outline import SOME_RANKS
 from fsdplint.engine.inspection.summary import Inspection
 from fsdplint.finding import Span
 from fsdplint.server.documents import Document
-from fsdplint.server.facts import SOME_RANKS
 
 INSPECT, VERIFY = "fsdplint.inspect", "fsdplint.verify"
 _TITLES = {INSPECT: "Inspect", VERIFY: "Verify on 2 ranks (runs this script)"}

@@ -13,9 +13,9 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from fsdplint import __version__
+from fsdplint.cli.main import explained
 from fsdplint.engine.frontend.problem import is_python
 from fsdplint.engine.inspection.summary import Inspection
-from fsdplint.files.decoding import SourceError
 from fsdplint.outcome import Outcome, OutdatedError
 from fsdplint.server import action_requests, documents_sync, hover, programs, pull
 from fsdplint.server.capabilities import Client
@@ -25,13 +25,9 @@ from fsdplint.server.editor_settings import EditorSettings, EditorSettingsError,
 from fsdplint.server.push import PAUSE, Found, Push
 from fsdplint.server.runs import Runs
 from fsdplint.server.session import Session, Snapshot, root_of
-from fsdplint.settings.config import ConfigError
-from fsdplint.settings.rule_selection import UnknownRuleError
-from fsdplint.suppression.baseline import BaselineError
 
 T = TypeVar("T")
 
-_EXPECTED = (BaselineError, ConfigError, SourceError, UnknownRuleError)
 # What decides which findings there are: code, settings, and which releases of PyTorch it runs on.
 _WATCHED = (
     "**/*.{py,pyi,ipynb}",
@@ -101,10 +97,8 @@ class Server(LanguageServer):
             return await run
         except OutdatedError:
             raise
-        except _EXPECTED as error:
-            self.show(f"fsdplint: {error}")
         except Exception as error:  # whatever it is, the server goes on
-            self.show(_internal(error))
+            self.show(_line(error))
         return None
 
     async def inspection(self, document: Document) -> tuple[Inspection, Outcome] | None:
@@ -176,14 +170,16 @@ class Server(LanguageServer):
 
     def report_server_error(self, error: Exception, source: object) -> None:  # noqa: ARG002
         """Show an error that is not the answer to a request."""
-        self.show(_internal(error))
+        self.show(_line(error))
 
 
-def _internal(error: Exception) -> str:
-    if os.environ.get("FSDPLINT_DEBUG"):
+def _line(error: Exception) -> str:
+    """Return what the command line prints for ``error``; the traceback is logged for debugging."""
+    try:
+        return f"fsdplint: {explained(error)}"
+    except Exception:  # FSDPLINT_DEBUG is set
         logging.getLogger(__name__).error("internal error", exc_info=error)
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"fsdplint: internal error, please report it: {what}"
+        return f"fsdplint: internal error, see the log: {type(error).__name__}"
 
 
 def serve() -> None:

@@ -27,6 +27,10 @@ class _Retrigger(JsonRpcException):
     MESSAGE = "the document has changed"
 
 
+def _retrigger() -> _Retrigger:
+    return _Retrigger(data=types.DiagnosticServerCancellationData(retrigger_request=True))
+
+
 def register(server: Server) -> None:
     """Have ``server`` answer requests for diagnostics."""
     options = types.DiagnosticOptions(
@@ -44,8 +48,7 @@ def register(server: Server) -> None:
             await server.settled()
             outcome = await server.outcome(root_of(document.path))
         except OutdatedError as error:
-            data = types.DiagnosticServerCancellationData(retrigger_request=True)
-            raise _Retrigger(data=data) from error
+            raise _retrigger() from error
         found = server.diagnostics(outcome, document.path).get(params.text_document.uri, [])
         name = _name(found)
         if name == params.previous_result_id:
@@ -57,7 +60,10 @@ def register(server: Server) -> None:
         params: types.WorkspaceDiagnosticParams,
     ) -> types.WorkspaceDiagnosticReport:
         before = {each.uri: each.value for each in params.previous_result_ids}
-        found = await _in_folders(server)
+        try:
+            found = await _in_folders(server)
+        except OutdatedError as error:
+            raise _retrigger() from error
         # What an editor knows of files without findings is taken back.
         closed = (uri for uri in before if server.session.of_uri(uri) is None)
         found = {**dict.fromkeys(closed, ()), **found}
@@ -67,16 +73,17 @@ def register(server: Server) -> None:
 
 
 async def _in_folders(server: Server) -> dict[str, Sequence[types.Diagnostic]]:
-    """Return the diagnostics of all files on disk that have some and are not open."""
+    """Return the diagnostics of all files on disk that have some and are not open.
+
+    Raises:
+        OutdatedError: the settings or the disk have changed in the meantime.
+    """
     found: dict[str, Sequence[types.Diagnostic]] = {}
     for uri in server.workspace.folders or filter(None, [server.workspace.root_uri]):
         folder = path_of(uri)
         if folder is None:
             continue
-        try:
-            outcome = await server.outcome(absolute(folder), absolute(folder))
-        except OutdatedError:
-            continue
+        outcome = await server.outcome(absolute(folder), absolute(folder))
         paths = {finding.span.path for finding in outcome.findings}
         for path in paths - server.session.documents.keys():
             found.update(server.diagnostics(outcome, path))

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from fsdplint.finding import Finding
 from fsdplint.outcome import Changes, Outcome, OutdatedError
 from fsdplint.server.analysis import Analysis
 from fsdplint.server.session import Snapshot
@@ -82,6 +83,28 @@ class Runs:
 
         return await self._computed(f"changes of {path}", work, snapshot, current)
 
+    async def cured(
+        self,
+        finding: Finding,
+        reason: str,
+        outcome: Outcome,
+        snapshot: Snapshot,
+        current: Callable[[], Snapshot],
+    ) -> Changes:
+        """Return the changes that end a finding of ``outcome``, which is that of ``snapshot``.
+
+        Raises:
+            OutdatedError: the state has changed in the meantime.
+        """
+        analysis = self.analysis(snapshot.root)
+
+        def work(_: object) -> Changes:
+            choices, buffers = snapshot.choices, snapshot.buffers
+            return analysis.cured(outcome, finding, reason, choices, buffers)
+
+        what = f"cure of {finding.rule} at {finding.span} {reason}"
+        return await self._computed(what, work, snapshot, current)
+
     def analysis(self, root: str) -> Analysis:
         """Return the analysis of the project at ``root``, which lasts as long as the session."""
         return self._analyses.setdefault(root, Analysis(root))
@@ -104,6 +127,7 @@ class Runs:
                     if current() != snapshot:
                         outdated.set()
                 found = await run
+                self._forget(snapshot)
                 self._known[snapshot.root, what] = snapshot, found
                 return found
 
@@ -115,6 +139,13 @@ class Runs:
         if current() != snapshot:
             raise OutdatedError
         return found
+
+    def _forget(self, snapshot: Snapshot) -> None:
+        """Forget results for earlier texts of the files that ``snapshot`` has."""
+        for key, (old, _) in list(self._known.items()):
+            both = old.buffers and snapshot.buffers  # a folder is read from the disk
+            if both and old.root == snapshot.root and old != snapshot:
+                del self._known[key]
 
     def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)

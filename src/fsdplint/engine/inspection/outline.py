@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from fsdplint.engine.program import Program
 
 
+# Notes on a branch that not every rank, or not every step of training, takes.
+SOME_RANKS, SOME_STEPS = "only some ranks", "only some steps"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One line of an outline.
@@ -226,7 +230,7 @@ def branch(program: Program, guard: Guard) -> Step | None:
         if not guard.taken:
             return None
         word = "case"
-    note = "only some steps" if guard.progress else ""
+    note = SOME_STEPS if guard.progress else ""
     if program.is_rank_test(guard):
-        note = "only some ranks"
+        note = SOME_RANKS
     return Step(0, "branch", f"{word} {text}".strip(), Span(guard.path, test.start, test.end), note)
