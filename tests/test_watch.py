@@ -57,7 +57,6 @@ def put(file: Path, text: str) -> None:
 
 
 def test_a_change_is_checked_and_nothing_is_cleared_on_a_pipe(here: Path) -> None:
-    pytest.importorskip("watchfiles")
     (here / "a.py").write_text(IDLE)
     with watching("--watch") as (out, err):
         assert (lines(out, FOUND), err.readline()) == (FOUND.encode(), WAITING)
@@ -72,7 +71,6 @@ def test_a_change_is_checked_and_nothing_is_cleared_on_a_pipe(here: Path) -> Non
 
 
 def test_quiet_says_nothing_of_watching(here: Path) -> None:
-    pytest.importorskip("watchfiles")
     (here / "a.py").write_text(IDLE)
     with watching("-w", "-q") as (out, _):
         assert out.readline() == LINE_OF_A.encode()
@@ -84,7 +82,6 @@ def test_quiet_says_nothing_of_watching(here: Path) -> None:
 
 
 def test_a_mistake_on_the_command_line_ends_the_watch(here: Path) -> None:
-    pytest.importorskip("watchfiles")
     (here / "a.py").write_text(FIXED)
     message = "fsdplint: unknown rule 'nope'; `fsdplint rules` lists them\n"
     assert concise("--watch", "--select=nope") == Ran(2, "", message)

@@ -90,9 +90,7 @@ def check(
     failures += sources.lost
     held = sources.held()
     findings = [finding for finding in findings if finding.paths <= held.keys()]
-    # What is read instead of a file is not written to it.
-    named = frozenset().union(*(finding.paths for finding in findings)) - overlay.keys()
-    linked = frozenset(path for path in named if leaves(path, given))
+    linked = _linked(findings, given, overlay)
     findings = list(without_writes(findings, linked))
     found = {*map(absolute, files), *(error.path for error in discovery.skipped)}
     ruleless = [Skipped(path, _NO_RULE) for path in wanted if not settings.enabled(path)]
@@ -108,6 +106,15 @@ def check(
         linked=linked,
         root=repository(Path.cwd()).as_posix(),
     )
+
+
+def _linked(
+    findings: Iterable[Finding], given: frozenset[str], overlay: Mapping[str, SourceFile]
+) -> frozenset[str]:
+    """Return the files of ``findings`` that are behind links out of the project."""
+    named = frozenset[str]().union(*(finding.paths for finding in findings))
+    # What is read instead of a file is not written to it.
+    return frozenset(path for path in named - overlay.keys() if leaves(path, given))
 
 
 def _nothing_in(path: Path) -> str:

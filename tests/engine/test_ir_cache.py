@@ -12,6 +12,7 @@ from fsdplint.engine.frontend import ir_cache
 from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.engine.project import project as link
+from fsdplint.server.analysis import Analysis, Choices, as_file
 
 SHAPES = '''\
 from .. import a as b, c
@@ -114,3 +115,29 @@ def test_every_kind_of_node_has_a_number() -> None:
     nodes = {kind for kind in made if issubclass(kind, ir.Node)}
     assert nodes - set(ir_cache._KINDS) == {ir.Node, ir.Module}
     assert len(set(ir_cache._KINDS)) == len(ir_cache._KINDS)
+
+
+def test_another_run_has_the_rows_of_earlier_ones_while_there_is_room() -> None:
+    cache = IRCache({})
+    lower("x = 1\n", "x.py", cache)
+    cache.begin_run(room=10_000)
+    lower("x = 2\n", "x.py", cache)
+    cache.begin_run(room=10_000)
+    assert (cache.has_module("x = 1\n"), cache.has_module("x = 2\n")) == (True, True)
+    lower("x = 3\n", "x.py", cache)
+    cache.begin_run(room=1)
+    kept = [cache.has_module(f"x = {number}\n") for number in (1, 2, 3)]
+    assert kept == [False, False, True]
+
+
+def test_the_language_server_forgets_what_no_run_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsdplint.cache.ir_pack._MAX_IN_MEMORY", 1)
+    file = (tmp_path / "train.py").as_posix()
+    analysis = Analysis(tmp_path.as_posix())
+    for number in range(3):
+        text = f"from torch.distributed.fsdp import fully_shard\nfully_shard({number})\n"
+        analysis.check([file], Choices(), {file: as_file(file, text)})
+    (cache,) = analysis._packs.opened.values()
+    assert len({**cache.earlier, **cache.used}) == 2

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _HEAD = b"fsdplint ir 1 "  # raised when what follows is laid out otherwise
 _CHECKSUM = 8  # hexadecimal digits
 _MAX_ROWS = 100_000_000  # characters of rows, ten times what a large project has
+_MAX_IN_MEMORY = 30_000_000  # characters of rows that many runs of one process leave
 _QUICK = 1  # level of compression
 
 
@@ -55,6 +56,11 @@ class Packs:
         if not self.on_disk:
             return str(root)
         return disk.digest(f"{_maker()} {root}".encode("utf-8", "surrogateescape"))
+
+    def begin_run(self) -> None:
+        """Forget what the last run in this process did not use, if there is much of it."""
+        for kept in self.opened.values():
+            kept.begin_run(_MAX_IN_MEMORY)
 
     def save(self) -> None:
         """Store what this run lowered and what earlier runs left, as far as there is room."""

@@ -61,6 +61,7 @@ class Analysis:
             UnknownRuleError: a selector selects no rule.
             BaselineError: the baseline cannot be used.
         """
+        self._packs.begin_run()
         opt_in = OptIn(choices.preview, choices.pedantic)
         groups = groups_for(paths, choices.config, False, opt_in)
         return merged([self._of_group(group, choices, buffers, is_outdated) for group in groups])

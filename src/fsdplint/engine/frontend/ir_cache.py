@@ -159,6 +159,13 @@ class IRCache:
         self.wait_for: Callable[[str], None] | None = None
         self.used: dict[str, str] = {}
 
+    def begin_run(self, room: int) -> None:
+        """Keep the rows of earlier runs; if all take more characters, only those of the last."""
+        rows = {**self.earlier, **self.used}
+        if sum(map(len, rows.values())) > room:
+            rows = self.used
+        self.earlier, self.used, self.parallel = rows, {}, {}
+
     def has_module(self, text: str) -> bool:
         """True if an earlier run lowered the file with this text."""
         return _key("module", text) in self.earlier
