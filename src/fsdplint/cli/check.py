@@ -56,7 +56,7 @@ def _run(
     packs: Packs,
     recording: Recording | None,
 ) -> int:
-    """Make a plan and carry it out, or show it, and return the exit code."""
+    """Make a plan, run or show it, and return the exit code."""
     plan = planned(options, paths, piped, packs)
     reports = _reports(options, paths)
     if options.show_files or options.show_settings:
@@ -73,7 +73,7 @@ def _checked(
     reports: Sequence[Output],
     recording: Recording | None,
 ) -> int:
-    """Carry out the plan, and return the exit code."""
+    """Run the plan, and return the exit code."""
     with progress("fsdplint: checking…"):
         wholes = plan.wholes({})
         outcome = plan.new(wholes)

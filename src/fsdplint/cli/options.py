@@ -141,7 +141,7 @@ _ALL = (
     click.option(
         "--fix-only",
         is_flag=True,
-        help="Apply safe fixes, but do not report findings that are left, or fail on them.",
+        help="Apply safe fixes. Do not report the remaining findings, or fail on them.",
     ),
     click.option(
         "--unsafe-fixes", is_flag=True, help="Include unsafe fixes (with --fix or --diff)."
@@ -249,13 +249,13 @@ _ALL = (
         "--exclude",
         multiple=True,
         metavar="PATTERN,…",
-        help="Exclude these files and folders instead of those that the settings exclude.",
+        help="Exclude these files and folders instead of those in the settings.",
     ),
     click.option(
         "--extend-exclude",
         multiple=True,
         metavar="PATTERN,…",
-        help="Exclude these files and folders in addition to those that the settings exclude.",
+        help="Exclude these files and folders in addition to those in the settings.",
     ),
     click.option(
         "--force-exclude",

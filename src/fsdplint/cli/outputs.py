@@ -23,7 +23,7 @@ class OutputError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A report in the format called ``format_``, to ``file`` or, without one, a stream."""
+    """A report in the format ``format_``, to ``file``, or to standard output if that is None."""
 
     format_: str
     file: str | None = None

@@ -1,4 +1,4 @@
-"""What a run of `check` is to do: its paths in groups, each with the settings that count for it."""
+"""The plan of a run of `check`: its paths in groups, each with its settings."""
 
 from __future__ import annotations
 

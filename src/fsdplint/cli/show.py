@@ -1,4 +1,4 @@
-"""What `check` shows of its plan: the files, the settings, and with --verbose what came of both."""
+"""Show the plan of `check`: --show-files, --show-settings and --verbose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests for code actions, and the commands that these run."""
+"""Answer requests for code actions, and run their commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def register(server: Server) -> None:
-    """Have ``server`` offer code actions."""
+    """Register the handlers of code actions."""
     options = types.CodeActionOptions(code_action_kinds=list(actions.KINDS), resolve_provider=True)
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)

@@ -1,6 +1,6 @@
-"""The seam between the protocol and the engine: the texts of open buffers in, findings out.
+"""Run the engine for the server: texts of open buffers in, findings out.
 
-One `Analysis` belongs to one project. It alone runs the engine, in one thread at a time.
+An `Analysis` belongs to one project. Only one thread at a time may use it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Buffers = Mapping[str, SourceFile]
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What an editor's settings change about a check, as options of `check` do."""
+    """The editor's settings for a check; they correspond to options of `check`."""
 
     config: str | None = None
     preview: bool = False
@@ -116,7 +116,7 @@ class Analysis:
         selectors = (choices.select, choices.ignore, choices.extend_select)
         if any(selectors):
             settings = select_rules(settings, *selectors)
-        # An editor also opens what a search of the project leaves out, such as a library's files.
+        # An editor also opens files that a search of the project excludes, such as a library's.
         paths = searched(group.paths, settings.exclude, self.root)
         if not paths:
             return Outcome((), {})

@@ -1,4 +1,4 @@
-"""What the editor can do, as far as answers depend on it."""
+"""The capabilities of the editor that answers depend on."""
 
 from __future__ import annotations
 

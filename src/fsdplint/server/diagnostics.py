@@ -1,4 +1,4 @@
-"""Findings as the protocol's diagnostics."""
+"""Convert findings to LSP diagnostics."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def diagnostic(finding: Finding, place: types.Location, locate: Locate) -> types
 
 
 def data(finding: Finding) -> dict[str, str | None]:
-    """Return what tells a finding from others, and how it can be fixed."""
+    """Return the rule of a finding and whether it can be fixed, for clients."""
     return {
         "rule": finding.rule,
         "fix": finding.fix.safety.value if finding.fix else None,

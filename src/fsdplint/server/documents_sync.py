@@ -1,4 +1,4 @@
-"""Notifications about open documents."""
+"""Follow the documents that the editor opens, changes, saves and closes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from fsdplint.server.session import path_of
 if TYPE_CHECKING:
     from fsdplint.server.language_server import Server
 
-# What pygls handles by itself, too: its own copy of the buffers counts form feeds as line ends, and
-# clamps the positions of a notification to that.
+# pygls handles these, too. Its own copy of a buffer counts form feeds as line ends and clamps the
+# positions of a notification to that, so its handlers are removed.
 _OURS = (
     types.TEXT_DOCUMENT_DID_OPEN,
     types.TEXT_DOCUMENT_DID_CHANGE,
@@ -35,7 +35,7 @@ _NOTEBOOK = ".ipynb"
 
 
 def register(server: Server) -> None:
-    """Have ``server`` follow what is open."""
+    """Register the handlers of notifications about documents."""
     for method in _OURS:
         del server.protocol.fm.builtin_features[method]
     _files(server)

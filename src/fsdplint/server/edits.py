@@ -1,4 +1,4 @@
-"""Changes of files as the protocol's edits."""
+"""Convert changes of files to LSP edits."""
 
 from __future__ import annotations
 

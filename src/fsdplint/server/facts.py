@@ -1,4 +1,4 @@
-"""What the engine knows of places in a file, in Markdown: models, sharding, optimizers, calls."""
+"""Describe in Markdown what the engine knows of a place: models, sharding, optimizers, calls."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _optimizer(optimizer: Optimizer) -> str:
 
 
 def _step(step: Step, outer: Sequence[Step], only: Model | None, outcome: Outcome) -> str:
-    """Return what happens in a step; of sharding and optimizers, what other facts do not say.
+    """Describe a step; for sharding and optimizers, only what other facts leave out.
 
     Args:
         outer: the steps around it.

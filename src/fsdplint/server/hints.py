@@ -1,4 +1,4 @@
-"""Inlay hints and code lenses: what to show between the lines of a script."""
+"""Inlay hints and code lenses."""
 
 from __future__ import annotations
 

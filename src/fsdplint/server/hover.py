@@ -22,7 +22,7 @@ _SUMMARIES = {rule.name: rule.summary for rule in RULES}
 
 
 def register(server: Server) -> None:
-    """Have ``server`` answer hovers."""
+    """Register the handler of hovers."""
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     async def hover(params: types.HoverParams) -> types.Hover | None:
@@ -46,7 +46,7 @@ def register(server: Server) -> None:
 
 
 async def _meaning(server: Server, document: Document, place: int) -> list[str]:
-    """Return what the pages of the rules say that have findings at ``place``."""
+    """Return what the pages say of the rules that have findings at ``place``."""
     outcome = await server.outcome(root_of(document.path))
     found = [
         finding

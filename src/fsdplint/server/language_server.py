@@ -1,4 +1,4 @@
-"""The server: the protocol's notifications and requests, each handed to the module for it."""
+"""The language server: its session, and what its handlers share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WATCHED = (
 )
 
 
-# Every cell, so that they count as in the notebook.
+# All cells, so that their numbers are those of the notebook.
 _NOTEBOOKS = types.NotebookDocumentSyncOptions(
     [types.NotebookDocumentFilterWithNotebook("jupyter-notebook")], save=True
 )
@@ -143,12 +143,12 @@ class Server(LanguageServer):
     # What changes
 
     def refresh(self, delay: float = 0) -> None:
-        """Have the diagnostics of open documents sent; an editor that requests them does so."""
+        """Send the diagnostics of open documents soon, unless the editor requests them."""
         if not self.client.pulls:
             self.push.soon(delay)
 
     def refresh_all(self) -> None:
-        """Have all diagnostics sent, or requested, since more than documents has changed."""
+        """Send all diagnostics, or have them requested, after settings or files on disk changed."""
         self.shown.clear()
         self.refresh(PAUSE)
         if self.client.pulls and self.client.refreshes:
@@ -163,7 +163,7 @@ class Server(LanguageServer):
         self.session.choices = self.settings.choices
 
     def show(self, message: str) -> None:
-        """Show the user a message, once until settings or files change."""
+        """Show the user a message, unless it was shown since settings or files last changed."""
         if message not in self.shown:
             self.shown.add(message)
             self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, message))
@@ -197,7 +197,7 @@ def serve() -> None:
 
 
 def _session(server: Server) -> None:
-    """Have ``server`` begin a session, and follow what it depends on."""
+    """Register the handlers of the session, its settings, and files on disk."""
 
     @server.feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:
@@ -238,7 +238,7 @@ async def _fetch_settings(server: Server) -> None:
 
 
 def _registrations(client: Client) -> Iterator[types.Registration]:
-    """Yield what an editor is asked to report, as far as it can."""
+    """Yield the changes that the editor should report, as far as it can."""
     if client.watches:
         watchers = [types.FileSystemWatcher(pattern) for pattern in _WATCHED]
         options = types.DidChangeWatchedFilesRegistrationOptions(watchers)

@@ -1,4 +1,4 @@
-"""Notebooks that are open in an editor, which has a document for each cell."""
+"""Open notebooks. To the editor, each cell is a document of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPE = "jupyter-notebook"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a notebook; one that is not Python is there for the numbers of the others."""
+    """A notebook cell. Cells that are not Python are kept, since cells are numbered."""
 
     uri: str
     version: int

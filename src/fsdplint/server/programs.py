@@ -1,4 +1,4 @@
-"""Commands of ours in a process of their own, as the user runs them, with progress and cancel."""
+"""Run `inspect` and `verify` in a separate process, with progress and cancellation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMMANDS = {INSPECT: "inspect", VERIFY: "verify"}
 
 
 def register(server: Server) -> None:
-    """Have ``server`` run `inspect` and `verify`, and show where a script can be."""
+    """Register the commands `inspect` and `verify`, code lenses, and inlay hints."""
 
     @server.feature(types.TEXT_DOCUMENT_CODE_LENS)
     def code_lens(params: types.CodeLensParams) -> list[types.CodeLens]:

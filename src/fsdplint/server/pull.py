@@ -1,4 +1,4 @@
-"""Diagnostics that the editor requests: of a document, and of all files of the workspace."""
+"""Pull diagnostics: the editor requests those of a document or of the workspace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SERVER_CANCELLED = -32802
 
 
 class _Retrigger(JsonRpcException):
-    """The document changed while it was checked; the editor is to request again."""
+    """The document changed during the check, so the editor has to request again."""
 
     CODE = _SERVER_CANCELLED
     MESSAGE = "the document has changed"
@@ -32,7 +32,7 @@ def _retrigger() -> _Retrigger:
 
 
 def register(server: Server) -> None:
-    """Have ``server`` answer requests for diagnostics."""
+    """Register the handlers of requests for diagnostics."""
     options = types.DiagnosticOptions(
         inter_file_dependencies=True, workspace_diagnostics=True, identifier=SOURCE
     )
@@ -64,7 +64,7 @@ def register(server: Server) -> None:
             found = await _in_folders(server)
         except OutdatedError as error:
             raise _retrigger() from error
-        # What an editor knows of files without findings is taken back.
+        # Clear the editor's diagnostics of files that have no findings any more.
         closed = (uri for uri in before if server.session.of_uri(uri) is None)
         found = {**dict.fromkeys(closed, ()), **found}
         return types.WorkspaceDiagnosticReport(
@@ -100,5 +100,5 @@ def _report(
 
 
 def _name(found: Iterable[types.Diagnostic]) -> str:
-    """Return what names a list of diagnostics: the same for the same."""
+    """Return an identifier of a list of diagnostics; equal lists have equal ones."""
     return digest(repr(list(found)).encode("utf-8", "surrogatepass"))

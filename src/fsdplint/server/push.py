@@ -1,4 +1,4 @@
-"""Diagnostics that the server sends on its own, a moment after the last change."""
+"""Push diagnostics: the server sends them shortly after the last change."""
 
 from __future__ import annotations
 

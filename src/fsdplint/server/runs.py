@@ -1,4 +1,4 @@
-"""Runs of the engine: one at a time, outside the thread that talks to the editor."""
+"""Run the engine, one run at a time, outside the thread that talks to the editor."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Work = Callable[[Callable[[], bool]], T]
-"""What computes a result, given a function that says whether nobody waits for it any more."""
+"""Compute a result; the argument returns True once nobody waits for it any more."""
 _POLL = 0.05
-"""Seconds until a run learns that its state is not the current one any more."""
+"""Seconds between checks whether a run is outdated."""
 Inspected = tuple["Inspection", Outcome]
 """What the engine knows of a file, and the sources of its places."""
 
@@ -131,7 +131,7 @@ class Runs:
                 self._known[snapshot.root, what] = snapshot, found
                 return found
 
-        # A request may be cancelled, and then its thread goes on: no other one starts before.
+        # If a request is cancelled, its thread goes on, and no other run may start before it ends.
         task = asyncio.ensure_future(in_turn())
         self._tasks.add(task)
         task.add_done_callback(self._ended)

@@ -1,4 +1,4 @@
-"""What the editor has open, and how it is to be checked."""
+"""The state of a session: open documents and settings."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Session:
         return Snapshot(root, tuple(sorted(buffers)), buffers, self.choices, self.disk)
 
     def findings(self, outcome: Outcome, path: str) -> Iterator[Finding]:
-        """Yield the findings in the file at ``path``, by places in the buffers as they are."""
+        """Yield the findings in the file at ``path``, with their places in the current buffers."""
         document = self.documents.get(path)
         shifts = {
             each.path: between(each.analyzed.text, each.source.text)
@@ -87,7 +87,7 @@ class Session:
         for finding in outcome.findings:
             if finding.span.path != path:
                 continue
-            # While somebody types, every other word is invalid, and editors say so themselves.
+            # Code is often invalid while it is being typed, and editors report that themselves.
             if finding.rule == INVALID_SYNTAX.name and document and not document.saved:
                 continue
             if (found := moved(finding, shifts)) is not None:

@@ -1,4 +1,4 @@
-"""Findings in an older text, moved to where their code is in the current one."""
+"""Move findings from an older text to the current one."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def _common_length(one: str, other: str) -> int:
 
 
 def moved(finding: Finding, shifts: Mapping[str, Shift]) -> Finding | None:
-    """Return ``finding`` by the places of the current texts, None if its own is not there.
+    """Return ``finding`` with its places in the current texts, None if its own place is gone.
 
-    It has no fix, which was made for the older text.
+    It has no fix, since that was made for the older text.
     """
     if finding.paths.isdisjoint(shifts):
         return finding
