@@ -1,9 +1,9 @@
 """Findings as short JSON, for coding agents and other readers with little room.
 
-The document is an object: ``version`` (1; it grows when a member disappears or changes its meaning,
-not when one is added), ``summary`` (the last line of the text reports), ``findings``, ``failures``
-and ``partly`` (lines on what could not be checked, and on where the analysis stopped early). Every
-finding is on a line of its own.
+The document is an object: ``version`` (1; it increases when a member is removed or changes its
+meaning, not when one is added), ``summary`` (the last line of the text reports), ``findings``,
+``failures`` and ``partly`` (lines on what could not be checked, and on where the analysis stopped
+early). Every finding is on a line of its own.
 
 A finding has ``rule``, ``severity`` (error, warning or note), ``at`` (``path:line:column``),
 ``message``, ``evidence`` (a list of ``path:line:column: note``), ``fix`` (null, or ``title`` and

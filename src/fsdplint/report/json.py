@@ -1,8 +1,8 @@
 """Findings as JSON, for other programs.
 
-The document is an object: ``version`` (1; it grows when a member goes or changes its meaning, not
-when one comes), ``summary`` (the last line of the text reports), ``findings``, ``failures``
-(``path`` and ``reason`` of what could not be checked),
+The document is an object: ``version`` (1; it increases when a member is removed or changes its
+meaning, not when one is added), ``summary`` (the last line of the text reports), ``findings``,
+``failures`` (``path`` and ``reason`` of what could not be checked),
 ``known`` (how many findings are left out, since they are in the baseline), ``partly`` (where the
 analysis stopped early, so that findings may be missing: ``path``, ``name`` of a function, or
 ``<module>``, and ``reason``), ``files`` (what became of each file, by path: ``path``, ``state`` and

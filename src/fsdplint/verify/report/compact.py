@@ -1,7 +1,7 @@
 """A verification as short JSON, for coding agents and other readers with little room.
 
-The document is an object: ``version`` (1; it grows when a member disappears or changes its meaning,
-not when one is added), ``summary`` (the last line of the text report), ``exit_code``,
+The document is an object: ``version`` (1; it increases when a member is removed or changes its
+meaning, not when one is added), ``summary`` (the last line of the text report), ``exit_code``,
 ``violations``, ``confirmed`` and ``not_exercised`` (names of clauses), ``failure`` and ``notes``.
 
 A violation has ``clause``, ``contract``, ``observed``, ``details`` (further lines), ``at`` (a list

@@ -1,8 +1,8 @@
 """A verification as JSON, for other programs.
 
-The document is an object: ``version`` (1; it grows when a member goes or changes its meaning, not
-when one comes), ``summary`` (the last line of the text report), ``script``, ``arguments``,
-``torch`` and ``device`` (empty where no rank began),
+The document is an object: ``version`` (1; it increases when a member is removed or changes its
+meaning, not when one is added), ``summary`` (the last line of the text report), ``script``,
+``arguments``, ``torch`` and ``device`` (empty where no rank began),
 ``world_size``, ``seconds``, ``exit_code``, ``violated`` (the names of the clauses that are),
 ``failure`` (why the script did not finish, or null), ``notes``, ``verdicts``,
 ``remedies``, ``sharding``, ``ranks`` and ``snapshots``.
