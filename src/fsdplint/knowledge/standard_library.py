@@ -21,3 +21,6 @@ ONLY_LOOK = frozenset(
 )
 # They copy the name and the documentation of their first argument or of another one to a wrapper.
 COPY_NAME = frozenset({"functools.update_wrapper", "functools.wraps"})
+
+# True for type checkers, false in a program.
+TYPE_CHECKING = "typing.TYPE_CHECKING"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.deferral import registers, top_level
+from fsdplint.engine.interpreter.stars import may_bring
 from fsdplint.engine.interpreter.state import Flow, Frame, PathState
 from fsdplint.engine.interpreter.values import (
     Choice,
@@ -20,11 +22,13 @@ from fsdplint.engine.interpreter.values import (
     Value,
     choice,
 )
+from fsdplint.engine.project.exports import names_brought
 from fsdplint.engine.project.imports import spelled
-from fsdplint.engine.project.project import names_brought
 from fsdplint.engine.project.unit import Unit
 from fsdplint.knowledge.names import canonical
+from fsdplint.knowledge.standard_library import TYPE_CHECKING
 
+_TYPE_CHECKING = ("symbol", TYPE_CHECKING)  # the key of its guard
 _UNREAD = frozenset({Imported, Choice})
 # What Python gives each module, beside its name.
 _OF_MODULES = frozenset({"__file__", "__doc__", "__package__", "__spec__", "__path__"})
@@ -52,6 +56,10 @@ def lookup(state: PathState, name: str, scope: Scope) -> Value:
         if value is not None:
             return value
         outermost, current = current, current.parent
+    value = _of_stars(state, name, outermost)
+    if value is not None:
+        outermost.names[name] = value
+        return value
     if hasattr(builtins, name):
         return Symbol(f"builtins.{name}")
     if name not in _OF_MODULES:
@@ -116,7 +124,28 @@ def member_of(state: PathState, unit: Unit, name: str) -> Value | None:
         return lookup(state, name, scope)
     found = state.project.find(name, 1, unit)
     inner = None if found is None else state.project.unit(found)
-    return None if inner is None else UnitValue(inner)
+    return _of_stars(state, name, scope) if inner is None else UnitValue(inner)
+
+
+def _variable_of(state: PathState, path: Path, name: str) -> Value | None:
+    """Return a variable of an imported module; None if it has none of that name."""
+    unit = state.project.unit(path)
+    scope = None if unit is None else imported_scope(state, unit)
+    if scope is None:
+        return None
+    return lookup(state, name, scope) if scope.has(name) else _of_stars(state, name, scope)
+
+
+def _of_stars(state: PathState, name: str, scope: Scope) -> Value | None:
+    """Return what a star import for type checkers brings to a module: the last one that does."""
+    if not state.stars.get(scope) or (scope, name) in state.sought:
+        return None
+    state.sought.add((scope, name))  # files may import each other
+    files = (file for file in reversed(state.stars[scope]) if may_bring(state.project, file, name))
+    values = (_variable_of(state, file, name) for file in files)
+    value = next((each for each in values if each is not None), None)
+    state.sought.discard((scope, name))
+    return value
 
 
 def imported_scope(state: PathState, unit: Unit) -> ModuleScope:
@@ -220,12 +249,20 @@ def _run_registrations(state: PathState, node: ir.ImportFrom, frame: Frame) -> N
 
 
 def _import_star(state: PathState, node: ir.ImportFrom, frame: Frame) -> None:
-    """Bind all public names of a module that is imported with a star."""
+    """Bind all public names of a module that is imported with a star.
+
+    What is imported for a type checker alone does not run in a program; it only says where names
+    come from, so that each is looked for when it is read.
+    """
     found = state.project.find(node.module, node.level, frame.unit)
-    unit = None if found is None else state.project.unit(found)
-    scope = None if unit is None else imported_scope(state, unit)
     if not state.expecting_failure:
         note_missing(state, node.module, node.level, frame.unit)
+    pending = state.stars.setdefault(frame.scope, [])
+    if found is not None and any(guard.key == _TYPE_CHECKING for guard in state.guards):
+        pending.append(found)
+        return
+    unit = None if found is None else state.project.unit(found)
+    scope = None if unit is None else imported_scope(state, unit)
     names = names_brought(node.module, node.level)
     for name in names if scope is None else (*scope.names, *scope.deferred):
         if not name.startswith("_"):
@@ -234,6 +271,7 @@ def _import_star(state: PathState, node: ir.ImportFrom, frame: Frame) -> None:
             if name in frame.scope.names and _is_from(state, known, frame.unit):
                 continue  # it got the name from here
             frame.scope.names[name] = imported if known is None else known
+    pending += () if scope is None else state.stars.get(scope, ())
 
 
 def _is_from(state: PathState, value: Value | None, unit: Unit) -> bool:

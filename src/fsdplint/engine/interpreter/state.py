@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from fsdplint.engine import ir
@@ -192,6 +193,8 @@ class PathState:
         too_long: the function that took most of a path that is too long, if one did.
         shortened: whether the path was ended to save time, and may be followed further later.
         scopes: the variables of the modules that were imported.
+        stars: the files that each module imports with a star for type checkers, in order.
+        sought: the variables that are being looked for there.
         guards: the branches taken that the current code depends on.
         calls: the calls that lead here from the entry, outermost first, each with its file.
         active: the functions that have not returned, outermost first.
@@ -240,6 +243,8 @@ class PathState:
     too_long: list[ir.Function] = field(default_factory=list)
     shortened: bool = False
     scopes: dict[Unit, ModuleScope] = field(default_factory=dict)
+    stars: dict[Scope, list[Path]] = field(default_factory=dict)
+    sought: set[tuple[Scope, str]] = field(default_factory=set)
     # Where the path is
     guards: list[Guard] = field(default_factory=list)
     calls: list[tuple[str, ir.Node]] = field(default_factory=list)

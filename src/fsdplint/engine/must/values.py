@@ -25,7 +25,7 @@ from fsdplint.engine.must.definitions import (
 )
 from fsdplint.engine.must.references import UnknownError, callers, matching
 from fsdplint.engine.program import Program
-from fsdplint.engine.project.project import names_brought
+from fsdplint.engine.project.exports import names_brought
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.calls import RETURNS_SELF, RETURNS_THE_SAME
 from fsdplint.knowledge.data import ATTRIBUTES_BY_ARGUMENT, IN_ORDER

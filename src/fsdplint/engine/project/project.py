@@ -20,6 +20,7 @@ from fsdplint.engine import budget, ir
 from fsdplint.engine.frontend.ir_cache import IRCache
 from fsdplint.engine.frontend.lower import lower
 from fsdplint.engine.project.decorators import keeps_nothing
+from fsdplint.engine.project.exports import Exports, names_brought
 from fsdplint.engine.project.imports import Binding, Imports, Shared, imports
 from fsdplint.engine.project.search_path import added_folders
 from fsdplint.engine.project.unit import Definition, TopLevel, Unit
@@ -30,7 +31,6 @@ from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
 from fsdplint.knowledge.frameworks import is_setting, sets_sharding
 from fsdplint.knowledge.launch import COMMAND_LINE_PACKAGES
 from fsdplint.knowledge.names import canonical
-from fsdplint.knowledge.star_imports import STAR_NAMES
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 
 # Calls that shard, and settings by which a library does.
@@ -83,6 +83,8 @@ class Project:
         self.imported: dict[Path, Imports] = {}
         self.sharding: dict[Path, frozenset[str]] = {}
         self.shared: Shared = {}
+        self.exports: dict[Path, Exports] = {}
+        self.brought: dict[Path, frozenset[str]] = {}  # what a star import of a file may bring
         self.keys: dict[object, int] = {}
         self.numbers = count()
         self.top_levels: dict[Unit, TopLevel] = {}
@@ -462,11 +464,6 @@ class _Folders:
 
 def _shards(module: str, name: str) -> bool:
     return canonical(f"{module}.{name}") in _SHARDS
-
-
-def names_brought(module: str, level: int) -> frozenset[str]:
-    """Return the names that a star import of a library's module binds, as far as known."""
-    return frozenset() if level else STAR_NAMES.get(canonical(module), frozenset())
 
 
 def identifiers(*nodes: ir.Node) -> tuple[frozenset[str], frozenset[str]]:

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.problem import is_python
+from fsdplint.engine.project.exports import names_brought
 from fsdplint.engine.project.imports import spelled
 from fsdplint.engine.project.prefilter import mentions_sharding
-from fsdplint.engine.project.project import Project, names_brought
+from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.reachability import mark_reachability
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.finding import TOP_LEVEL
