@@ -126,10 +126,14 @@ _SETTINGS = re.compile(
     r"|\b(full|hybrid)_shard\b|\bshard_grad_op\b"
 )
 
+# Of which each match has one: to look for them takes a tenth of the time.
+_PARTS = ("FSDPStrategy", "ModelParallelStrategy", "_shard", "fsdp", "shard_grad_op")
+
 
 def sets_sharding(text: str) -> bool:
     """Whether a file may hold settings by which a framework shards, or makes such an object."""
-    return any(package in text for package in _PACKAGES) and _SETTINGS.search(text) is not None
+    named = any(package in text for package in _PACKAGES) and any(map(text.__contains__, _PARTS))
+    return named and _SETTINGS.search(text) is not None
 
 
 # What the classes are called that are used as attributes of their packages.

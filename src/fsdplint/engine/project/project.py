@@ -76,12 +76,14 @@ class Project:
         self.ir_cache = ir_cache
         self.units: dict[str, Unit | None] = {}
         self.broken: set[str] = set()
-        self.found: dict[tuple[str, int, Path], Path | None] = {}
+        self.found: dict[tuple[str, int, str], Path | None] = {}
         self.folders = _Folders()
         self.added: dict[Path, list[Path]] = {}
         self.failures: dict[str, InvalidSyntax] = {}
         self.imported: dict[Path, Imports] = {}
         self.sharding: dict[Path, frozenset[str]] = {}
+        self.own_sharding: dict[Path, frozenset[str]] = {}  # without those of star imports
+        self.referring: dict[tuple[Path, str], bool] = {}  # names, to a sharding call
         self.shared: Shared = {}
         self.exports: dict[Path, Exports] = {}
         self.brought: dict[Path, frozenset[str]] = {}  # what a star import of a file may bring
@@ -164,7 +166,7 @@ class Project:
         top = module.split(".")[0]
         if not level and (top == "torch" or top in sys.stdlib_module_names):
             return None
-        key = (module, level, directory)
+        key = (module, level, str(directory))  # a string is compared faster than a path
         if key not in self.found:
             found = self._search(module, level, directory)
             self.found[key] = self.shared.setdefault(found, found)
@@ -210,19 +212,30 @@ class Project:
     def sharding_names(self, path: Path) -> frozenset[str]:
         """Return the names in a file that refer to a sharding call of PyTorch."""
         if path not in self.sharding:
-            self.sharding[path] = self._sharding_names(path, frozenset())
+            files = self.with_star_imports(path)
+            self.sharding[path] = frozenset().union(*map(self._own_sharding_names, files))
         return self.sharding[path]
 
-    def _sharding_names(self, path: Path, seen: frozenset[Path]) -> frozenset[str]:
-        names = {name for name in self.bindings(path) if self.refers_to_sharding(path, name)}
-        names.update(self._names_of_settings(path))
-        for module, level in self.imports(path).stars:
-            found = self.find(module, level, path.parent)
-            if found is None:
-                names.update(name for name in names_brought(module, level) if _shards(module, name))
-            elif found not in seen:
-                names |= self._sharding_names(found, seen | {path})
-        return frozenset(names)
+    def with_star_imports(self, path: Path) -> list[Path]:
+        """Return a file and those that it imports with a star, through others too."""
+        found, seen = [path], {path}
+        for each in found:
+            stars = [self.find(*star, each.parent) for star in self.imports(each).stars]
+            fresh = dict.fromkeys(file for file in stars if file is not None and file not in seen)
+            seen.update(fresh)
+            found.extend(fresh)
+        return found
+
+    def _own_sharding_names(self, path: Path) -> frozenset[str]:
+        if path not in self.own_sharding:
+            names = {name for name in self.bindings(path) if self.refers_to_sharding(path, name)}
+            names.update(self._names_of_settings(path))
+            for module, level in self.imports(path).stars:
+                if self.find(module, level, path.parent) is None:
+                    brought = names_brought(module, level)
+                    names.update(name for name in brought if _shards(module, name))
+            self.own_sharding[path] = frozenset(names)
+        return self.own_sharding[path]
 
     def _names_of_settings(self, path: Path) -> Iterator[str]:
         """Yield the names of a framework's classes in a file that may have it shard."""
@@ -244,25 +257,35 @@ class Project:
         above = found.parent.parent  # in another package, the name refers to something else
         return self.folders.module(above, ()) is None
 
-    def refers_to_sharding(
-        self, path: Path, name: str, seen: frozenset[tuple[Path, str]] = frozenset()
-    ) -> bool:
+    def refers_to_sharding(self, path: Path, name: str) -> bool:
         """True if a name in a file refers to a sharding call of PyTorch."""
-        if (path, name) in seen:
-            return False
-        seen |= {(path, name)}
+        start = path, name
+        if start not in self.referring:
+            seen = {start: None}
+            queue = [start]
+            for where, each in queue:
+                for module, level, member in self._origins(where, each):
+                    found = self.find(module, level, where.parent)
+                    target = None if found is None else (found, member)
+                    known = target is not None and self.referring.get(target)
+                    if known or (not level and _shards(module, member)):
+                        self.referring[start] = True
+                        return True
+                    if target is not None and known is None and target not in seen:
+                        seen[target] = None
+                        queue.append(target)
+            self.referring.update(dict.fromkeys(seen, False))
+        return self.referring[start]
+
+    def _origins(self, path: Path, name: str) -> Iterator[tuple[str, int, str]]:
+        """Yield where a name of a file may be imported from, with its name there."""
         if name in self.bindings(path):
             module, level, member = self.bindings(path)[name]
-            sources = [(module, level, member)] if member is not None else []
+            if member is not None:
+                yield module, level, member
         else:
-            sources = [(module, level, name) for module, level in self.imports(path).stars]
-        for module, level, member in sources:
-            if not level and _shards(module, member):
-                return True
-            found = self.find(module, level, path.parent)
-            if found is not None and self.refers_to_sharding(found, member, seen):
-                return True
-        return False
+            for module, level in self.imports(path).stars:
+                yield module, level, name
 
     def library_name(self, path: str, node: ir.Expr) -> str:
         """Return the canonical name that a dotted name of a library has by a file's imports.

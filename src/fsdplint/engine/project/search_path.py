@@ -15,7 +15,9 @@ def added_folders(text: str) -> frozenset[str]:
     ``os.path.join(os.path.dirname(__file__), "..", "lib")`` is "lib": which folder above the file
     it is in is left open.
     """
-    found = set()
+    found = set[str]()
+    if "sys.path" not in text:
+        return frozenset()
     for added in _ADDS.finditer(text):
         written = _upto_closing(added[1])
         parts = [part for each in _TEXT.findall(written) for part in _PARTS.split(each)]
