@@ -138,6 +138,7 @@ KEEPING_ATTRIBUTES = frozenset({"hex"})
 _AGREEING = re.compile(r"agree|bcast|broadcast|common|gather|same|share|(?<!a)sync", re.IGNORECASE)
 
 
+@functools.cache
 def means_agreeing(name: str) -> bool:
     """Whether the name of a function hints that all ranks have the same value after it."""
     return _AGREEING.search(name) is not None

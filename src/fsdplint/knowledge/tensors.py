@@ -6,6 +6,7 @@ here combines the parts first (most arithmetic, comparisons, `std`), is an error
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -284,6 +285,7 @@ def computes_alone(name: str) -> bool:
 _COMBINING = re.compile(r"reduce|gather|sync|average|aggregate|allmean|allsum", re.IGNORECASE)
 
 
+@functools.cache
 def means_combining(name: str) -> bool:
     """Whether the name of a function hints that it combines the numbers of all ranks."""
     return _COMBINING.search(name) is not None

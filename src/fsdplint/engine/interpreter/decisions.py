@@ -162,7 +162,10 @@ class Decisions:
     def _implied(self, op: str, subject: object, constant: object) -> bool | None:
         if op == "==" and constant == _NONE and self.memory.get(subject):
             return False
+        number = _number(constant)
         for other, other_constant, outcome in self.about.get(subject, ()):
+            if number is None and not (outcome and other == "=="):
+                continue  # no number is compared with what is none
             implied = _implication(other, other_constant, outcome, op, constant)
             if implied is not None:
                 return implied

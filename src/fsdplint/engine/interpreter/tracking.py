@@ -8,6 +8,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Use
 from fsdplint.engine.interpreter.state import OBJECTS_AT_COST, Frame, PathState
 from fsdplint.engine.interpreter.values import (
+    Const,
     Object,
     Parameters,
     StateDict,
@@ -46,7 +47,7 @@ def used(
     if not state.importing:
         state.trace.called.append((time, name))
     if state.tracked:
-        got = {item for value in values for item in _held(value)}
+        got = {item for each in values if type(each) is not Const for item in _held(each)}
         state.charge(len(got) / OBJECTS_AT_COST)
         changed(state, time, name, got, node, frame)
 

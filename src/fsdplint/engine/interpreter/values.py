@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Mapping as MappingType
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
@@ -656,21 +657,23 @@ def taint_of(*values: Value | None) -> Taint:
     return taint
 
 
-def contained(value: Value) -> Iterator[Value]:
-    """Yield ``value`` and the values that it holds as a container, partial or bound method.
+def contained(value: Value) -> Items[Value]:
+    """Return ``value`` and the values that it holds as a container, partial or bound method.
 
-    Each comes once, and at most `MAX_CONTAINED` do.
+    Each is there once, and at most `MAX_CONTAINED` are.
     """
-    seen: set[int] = set()
+    if type(value) not in _INNER:
+        return (value,)
+    found: dict[int, Value] = {}
     stack = [value]
-    while stack and len(seen) < MAX_CONTAINED:
+    while stack and len(found) < MAX_CONTAINED:
         current = stack.pop()
-        if id(current) not in seen:
-            seen.add(id(current))
-            yield current
+        if id(current) not in found:
+            found[id(current)] = current
             inner = _INNER.get(type(current))
             if inner is not None:
                 stack.extend(reversed(inner(current)))
+    return list(found.values())
 
 
 _INNER: dict[type, Callable[[Any], list[Value]]] = {
@@ -697,7 +700,7 @@ def reachable(value: Value) -> list[Object]:
             if type(held) is Object:
                 stack.append(held)
             elif type(held) in _INNER:
-                stack.extend(item for item in contained(held) if isinstance(item, Object))
+                stack.extend([item for item in contained(held) if type(item) is Object])
     return list(found)
 
 
