@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lsprotocol import types
 
 from fsdplint.outcome import OutdatedError
 from fsdplint.server import actions
+from fsdplint.server.documents import Document
+from fsdplint.server.language_server import Server
 from fsdplint.server.session import Snapshot, root_of
 from fsdplint.urls import rule_url
-
-if TYPE_CHECKING:
-    from fsdplint.server.documents import Document
-    from fsdplint.server.language_server import Server
 
 
 def register(server: Server) -> None:

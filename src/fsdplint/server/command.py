@@ -14,7 +14,7 @@ def server() -> None:
     Editors start it. It requires the extra `server`: pip install 'fsdplint[server]'.
     """
     try:
-        from fsdplint.server.language_server import serve
+        from fsdplint.server.startup import serve
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise

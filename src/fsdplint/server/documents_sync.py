@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lsprotocol import types
 
 from fsdplint.server.documents import (
@@ -14,12 +12,10 @@ from fsdplint.server.documents import (
     opened_notebook,
     saved,
 )
+from fsdplint.server.language_server import Server
 from fsdplint.server.notebooks import cells
 from fsdplint.server.push import PAUSE
 from fsdplint.server.session import path_of
-
-if TYPE_CHECKING:
-    from fsdplint.server.language_server import Server
 
 # pygls handles these, too. Its own copy of a buffer counts form feeds as line ends and clamps the
 # positions of a notification to that, so its handlers are removed.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lsprotocol import types
 
 from fsdplint.finding import Finding
@@ -11,12 +9,10 @@ from fsdplint.outcome import OutdatedError
 from fsdplint.pages import harm, page, unmarked
 from fsdplint.rules import RULES
 from fsdplint.server import facts
+from fsdplint.server.documents import Document
+from fsdplint.server.language_server import Server
 from fsdplint.server.session import root_of
 from fsdplint.urls import rule_url
-
-if TYPE_CHECKING:
-    from fsdplint.server.documents import Document
-    from fsdplint.server.language_server import Server
 
 _SUMMARIES = {rule.name: rule.summary for rule in RULES}
 

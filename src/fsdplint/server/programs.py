@@ -8,7 +8,6 @@ import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process, create_subprocess_exec
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lsprotocol import types
@@ -16,10 +15,8 @@ from lsprotocol import types
 from fsdplint.outcome import OutdatedError
 from fsdplint.process.child import command
 from fsdplint.server.hints import INSPECT, VERIFY, code_lenses, inlay_hints
+from fsdplint.server.language_server import Server
 from fsdplint.server.session import path_of, root_of, uri_of
-
-if TYPE_CHECKING:
-    from fsdplint.server.language_server import Server
 
 _COMMANDS = {INSPECT: "inspect", VERIFY: "verify"}
 

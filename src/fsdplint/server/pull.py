@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
@@ -12,10 +11,8 @@ from fsdplint.files.disk import digest
 from fsdplint.files.file import absolute
 from fsdplint.outcome import OutdatedError
 from fsdplint.server.diagnostics import SOURCE
+from fsdplint.server.language_server import Server
 from fsdplint.server.session import path_of, root_of
-
-if TYPE_CHECKING:
-    from fsdplint.server.language_server import Server
 
 _SERVER_CANCELLED = -32802
 

@@ -15,6 +15,7 @@ from fsdplint.knowledge.star_imports import STAR_NAMES
 _WORD = re.compile(r"[^\W\d]\w*")
 _ALL = re.compile(r"\b__all__\b")
 _ALL_DISPLAY = re.compile(r"^__all__[ \t]*=[ \t]*[\[(]([^\])]*)[\])][ \t]*$", re.MULTILINE)
+_COMMENT = re.compile(r"#[^\n]*")
 _STRING = re.compile(r"[\"']([^\W\d]\w*)[\"']")
 
 
@@ -35,8 +36,10 @@ class Exports:
 def exports(text: str) -> Exports:
     """Return the names that a file may bind for others."""
     listed = _ALL_DISPLAY.findall(text)
-    if len(listed) == len(_ALL.findall(text)) == 1 and not _STRING.sub("", listed[0]).strip(", \n"):
-        return Exports(frozenset(_STRING.findall(listed[0])), complete=True)
+    if len(listed) == len(_ALL.findall(text)) == 1:
+        display = _COMMENT.sub("", listed[0])
+        if not _STRING.sub("", display).strip(", \t\f\r\n"):
+            return Exports(frozenset(_STRING.findall(display)), complete=True)
     code = code_only(text)
     tops = [block for block in blocks(code) if block.parent is None]
     ends = [0, *(block.end for block in tops)]

@@ -29,6 +29,8 @@ _ATTRIBUTE = re.compile(r"\.[\s\\]*([^\W\d]\w*)")
 _COUNTER = re.compile(r"\.[\s\\]*([^\W\d]\w*)[ \t]*(?:[-+*/@%&|^]|//|\*\*|<<|>>)=")
 _GLOBAL = re.compile(r"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
 _DECORATOR = re.compile(r"^[ \t]*@\s*([^\W\d]\w*)", re.MULTILINE)
+# Likewise, with the bracket of a call.
+_DECORATING = re.compile(r"^[ \t]*@\s*([^\W\d]\w*)[ \t]*(\(?)", re.MULTILINE)
 _FORWARD = re.compile(r"\.\s*forward\b")
 _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
 # A weight of a layer inside another one that is multiplied, or given to a function that does not
@@ -160,10 +162,13 @@ class Unit:
             self.read[name] = f"{name}." in self.text
         return self.read[name]
 
-    def decorates(self, name: str) -> frozenset[bool]:
-        """Return how ``name`` decorates in the file: whether it is called, once for each way."""
-        found = re.findall(rf"^[ \t]*@\s*{re.escape(name)}\b[ \t]*(\(?)", self.text, re.MULTILINE)
-        return frozenset(bool(bracket) for bracket in found)
+    @cached_property
+    def decorates(self) -> Mapping[str, frozenset[bool]]:
+        """Return how each name decorates in the file: whether it is called, once for each way."""
+        found: dict[str, set[bool]] = {}
+        for each in _DECORATING.finditer(self.text):
+            found.setdefault(each[1], set()).add(bool(each[2]))
+        return {name: frozenset(ways) for name, ways in found.items()}
 
     def is_own_constant(self, name: str) -> bool:
         """True if a name is a variable of the file that is made of nothing imported."""
