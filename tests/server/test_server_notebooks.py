@@ -22,8 +22,8 @@ CELLS = (
 pytestmark = pytest.mark.asyncio
 
 
-def client() -> types.ClientCapabilities:
-    able = capabilities()
+def client(*, pull: bool = False) -> types.ClientCapabilities:
+    able = capabilities(pull=pull)
     sync = types.NotebookDocumentSyncClientCapabilities()
     able.notebook_document = types.NotebookDocumentClientCapabilities(sync)
     return able
@@ -90,6 +90,39 @@ async def test_findings_are_in_cells(tmp_path: Path) -> None:
         assert [(each.uri, user.under(each.uri, each.range)) for each in related] == [
             (uris[2], "fully_shard(model)"),
         ]
+
+
+async def test_an_editor_that_requests_diagnostics_is_sent_those_of_cells(tmp_path: Path) -> None:
+    # VS Code requests those of files, and none of a notebook's cells.
+    async with editor(tmp_path, client=client(pull=True)) as user:
+        uris = opened(user, written(tmp_path / "train.ipynb"))
+        assert await findings(user, uris) == [(4, "model.forward")]
+        identifier = types.TextDocumentIdentifier(uris[4])
+        report = await user.client.text_document_diagnostic_async(
+            types.DocumentDiagnosticParams(identifier)
+        )
+        assert isinstance(report, types.RelatedFullDocumentDiagnosticReport)
+        assert list(report.items) == []
+
+
+async def test_a_notebook_has_its_findings_in_the_workspace_until_it_is_open(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path / "train.ipynb")
+    async with editor(tmp_path, client=client(pull=True)) as user:
+        before: list[types.PreviousResultId] = []
+        counts = []
+        for step in (opened, None):
+            asked = types.WorkspaceDiagnosticParams(before)
+            report = await user.client.workspace_diagnostic_async(asked)
+            (only,) = report.items
+            assert isinstance(only, types.WorkspaceFullDocumentDiagnosticReport)
+            assert only.uri == uri_of(file)
+            counts.append(len(only.items))
+            before = [types.PreviousResultId(only.uri, only.result_id or "")]
+            if step is not None:
+                await findings(user, step(user, file))
+        assert counts == [1, 0]
 
 
 async def test_a_fix_in_a_cell_is_that_of_the_command_line(tmp_path: Path) -> None:

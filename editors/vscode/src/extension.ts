@@ -56,7 +56,7 @@ async function start(python: PythonApi | undefined): Promise<void> {
     client = undefined;
     const reason = error instanceof Error ? error.message : String(error);
     void window.showErrorMessage(
-      `fsdplint: cannot start ${command}: ${reason}. Run: pip install 'fsdplint[server]'`,
+      `Run "pip install 'fsdplint[server]'" or set fsdplint.path. Cannot start ${command}: ${reason}`,
     );
   }
 }

@@ -103,18 +103,25 @@ class Server(LanguageServer):
         return await self.ended(self.runs.inspection(document.path, current(), current))
 
     async def found(self) -> Found | None:
-        """Return the diagnostics of all open documents, None if one changes in the meantime."""
+        """Return the diagnostics to send, None if a document changes in the meantime.
+
+        Editors that request them request none of a notebook's cells.
+        """
         found: Found = {}
         try:
             for root in self.session.roots():
-                outcome = await self.outcome(root)
-                for document in self.session.of_root(root):
+                documents = [each for each in self.session.of_root(root) if self._pushes(each)]
+                outcome = await self.outcome(root) if documents else Outcome((), {})
+                for document in documents:
                     shown = self.diagnostics(outcome, document.path)
                     for uri, version in document.versions.items():
                         found[uri] = version, shown.get(uri, [])
         except OutdatedError:
             return None
         return found
+
+    def _pushes(self, document: Document) -> bool:
+        return not self.client.pulls or document.source.notebook is not None
 
     def diagnostics(self, outcome: Outcome, path: str) -> dict[str, list[types.Diagnostic]]:
         """Return the diagnostics of the file at ``path``, by address: of cells or of the file."""
@@ -129,9 +136,8 @@ class Server(LanguageServer):
     # What changes
 
     def refresh(self, delay: float = 0) -> None:
-        """Send the diagnostics of open documents soon, unless the editor requests them."""
-        if not self.client.pulls:
-            self.push.soon(delay)
+        """Send the diagnostics soon that the editor does not request."""
+        self.push.soon(delay)
 
     def refresh_all(self) -> None:
         """Send all diagnostics, or have them requested, after settings or files on disk changed."""

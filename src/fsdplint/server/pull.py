@@ -39,7 +39,7 @@ def register(server: Server) -> None:
         params: types.DocumentDiagnosticParams,
     ) -> types.DocumentDiagnosticReport:
         document = server.session.of_uri(params.text_document.uri)
-        if document is None:
+        if document is None or document.source.notebook is not None:  # cells' are sent
             return types.RelatedFullDocumentDiagnosticReport([])
         try:
             await server.settled()
@@ -61,8 +61,10 @@ def register(server: Server) -> None:
             found = await _in_folders(server)
         except OutdatedError as error:
             raise _retrigger() from error
-        # Clear the editor's diagnostics of files that have no findings any more.
-        closed = (uri for uri in before if server.session.of_uri(uri) is None)
+        # Clear the editor's diagnostics of files that have no findings any more, and of notebooks
+        # that are open: these have theirs in cells.
+        shown = {uri for each in server.session.documents.values() for uri in each.versions}
+        closed = before.keys() - shown
         found = {**dict.fromkeys(closed, ()), **found}
         return types.WorkspaceDiagnosticReport(
             [_report(uri, each, before.get(uri)) for uri, each in sorted(found.items())]
