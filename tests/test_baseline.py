@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_cli import FIXED, IDLE, LINE, Ran, concise, here, run
+from test_cli import FIXED, IDLE, LINE, PREVIEW, Ran, concise, here, run
 
 __all__ = ["here"]  # a fixture
 
@@ -52,6 +52,28 @@ def test_a_project_adopts_and_only_new_findings_fail(here: Path) -> None:
         "Found 1 finding in 1 file (1 fixable with --fix); 1 more in the baseline; "
         "1 file without sharding.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "recorded"),
+    [
+        ([], []),
+        (["--pedantic"], []),
+        (["--preview"], []),
+        (["--pedantic", "--preview"], ["low-precision-reduce"]),
+    ],
+)
+def test_the_rules_that_options_turn_on_are_recorded(
+    here: Path, options: list[str], recorded: list[str]
+) -> None:
+    (here / "train.py").write_text(PREVIEW)
+    assert run("baseline", "write", *options).code == 0
+    assert [each["rule"] for each in entries()] == recorded
+    (here / "train.py").write_text("")
+    assert run("baseline", "prune").code == 0
+    assert [each["rule"] for each in entries()] == recorded
+    assert run("baseline", "prune", *options).code == 0
+    assert entries() == []
 
 
 def test_the_file_is_sorted_with_a_finding_on_a_line(here: Path) -> None:

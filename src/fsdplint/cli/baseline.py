@@ -9,12 +9,14 @@ from typing import Any
 import click
 
 from fsdplint.check import check
+from fsdplint.cli.options import opting_in
 from fsdplint.files.file import absolute
 from fsdplint.files.links import home
 from fsdplint.outcome import Outcome
 from fsdplint.process.terminal import deliver, printable, progress, shown_path
 from fsdplint.report.places import failure_line, shown
 from fsdplint.settings.config import Settings, settings_for
+from fsdplint.settings.rule_selection import OptIn
 from fsdplint.suppression.baseline import (
     NAME,
     Baseline,
@@ -50,6 +52,7 @@ def baseline() -> None:
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorate in (
+        opting_in,
         click.option("--isolated", is_flag=True, help="Ignore all settings files."),
         click.option(
             "--config",
@@ -70,13 +73,21 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @baseline.command()
 @_options
 @click.option("--add", is_flag=True, help="Keep entries whose findings no longer exist.")
-def write(paths: Paths, file: str | None, config: str | None, isolated: bool, add: bool) -> None:
+def write(
+    paths: Paths,
+    file: str | None,
+    config: str | None,
+    isolated: bool,
+    add: bool,
+    preview: bool,
+    pedantic: bool,
+) -> None:
     """Record all findings in PATHS (default: the current folder).
 
     Entries for other paths and for rules that are not selected stay.
     """
     paths = paths or (".",)
-    settings = settings_for(paths, config, isolated)
+    settings = settings_for(paths, config, isolated, OptIn(preview, pedantic))
     target = _target(file, settings, paths, config)
     old = load(target) if Path(target).exists() else Baseline(absolute(target))
     outcome = _checked(paths, settings, target)
@@ -94,13 +105,20 @@ def write(paths: Paths, file: str | None, config: str | None, isolated: bool, ad
 
 @baseline.command()
 @_options
-def prune(paths: Paths, file: str | None, config: str | None, isolated: bool) -> None:
+def prune(
+    paths: Paths,
+    file: str | None,
+    config: str | None,
+    isolated: bool,
+    preview: bool,
+    pedantic: bool,
+) -> None:
     """Remove entries whose findings no longer exist.
 
     Entries for files outside PATHS (default: the current folder) stay.
     """
     paths = paths or (".",)
-    settings = settings_for(paths, config, isolated)
+    settings = settings_for(paths, config, isolated, OptIn(preview, pedantic))
     old = load(_target(file, settings, paths, config))
     outcome = _checked(paths, settings, old.file)
     new = pruned(outcome, old, Scope(paths, settings))

@@ -118,6 +118,20 @@ def _expect_steps(_context: click.Context, _option: click.Parameter, value: str)
     return value
 
 
+def opting_in(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``command`` with the options that turn on kinds of rules."""
+    for name, help_ in (
+        (
+            "--pedantic",
+            "Include rules of severity note in ALL and in code prefixes: advice, and faults that "
+            "rarely do harm.",
+        ),
+        ("--preview", "Include preview rules in ALL and in code prefixes."),
+    ):
+        command = click.option(name, is_flag=True, help=help_)(command)
+    return command
+
+
 def _selection(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``command`` with the options that select rules by names, codes and prefixes."""
     for name, help_ in (
@@ -193,15 +207,7 @@ _ALL = (
         help="Time limit for each run of --verify.",
     ),
     _selection,
-    click.option(
-        "--preview", is_flag=True, help="Include preview rules in ALL and in code prefixes."
-    ),
-    click.option(
-        "--pedantic",
-        is_flag=True,
-        help="Include rules of severity note in ALL and in code prefixes: advice, and faults that "
-        "rarely do harm.",
-    ),
+    opting_in,
     click.option(
         "--output-format",
         "formats",
