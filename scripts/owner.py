@@ -37,8 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def texts(root: Path) -> list[Path]:
-    """Return the files of the repository that can hold its address; fixtures cannot."""
-    command = ["git", "ls-files", ":!tests/fixtures", ":!benchmarks"]
+    """Return the files of the repository that can hold its address: no fixture, no picture."""
+    command = ["git", "ls-files", ":!tests/fixtures", ":!benchmarks", ":!*.png"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     return [root / name for name in listed.stdout.splitlines() if (root / name).is_file()]
 
