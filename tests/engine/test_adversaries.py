@@ -10,12 +10,13 @@ from types import FrameType
 import helpers
 import pytest
 from helpers import paths_started
+from limits import limit
 from test_check import tree
 
 from benchmarks.adversaries import SHAPES
 from fsdplint import run_rules as judging
 from fsdplint.check import check
-from fsdplint.engine.budget import BUDGET
+from fsdplint.engine import budget
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.state import SHARD_COST, PathState
 from fsdplint.engine.interpreter.values import MAX_CONTAINED, Sequence, contained
@@ -64,18 +65,21 @@ CUT = {
 def test_no_path_costs_more_than_its_budget_and_what_is_cut_is_told(
     shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Smaller ones, which take less time to use up.
+    limit(monkeypatch, path_steps=30_000, long_path_steps=80_000, steps=2_000_000)
+    limits = budget.BUDGET
     started = paths_started(monkeypatch)
     project = adversary(shape, about(shape, 6_000)).project
     assert not project.crashes
     assert {stop.reason for stop in project.early_stops} == CUT.get(shape, set())
-    assert all(state.steps <= BUDGET.long_path_steps + 1 for state in started)
-    assert all(state.cost <= BUDGET.path_cost + SHARD_COST for state in started)
+    assert all(state.steps <= limits.long_path_steps + 1 for state in started)
+    assert all(state.cost <= limits.path_cost + SHARD_COST for state in started)
     entries: dict[tuple[str, str], list[PathState]] = {}
     for state in started:
         entries.setdefault((state.trace.path, state.trace.entry), []).append(state)
     for paths in entries.values():
-        assert len(paths) <= BUDGET.paths
-        assert sum(path.cost for path in paths[:-1]) <= BUDGET.entry_cost
+        assert len(paths) <= limits.paths
+        assert sum(path.cost for path in paths[:-1]) <= limits.entry_cost
 
 
 def test_what_is_within_the_budgets_is_followed_to_its_end() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,8 +41,9 @@ def newline(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def copied(folder: Path, script: str, newline: str) -> Path:
-    """A project with the script, which has a character of two units in a string."""
+def copied(parent: Path, script: str, newline: str) -> Path:
+    """A new project with the script, which has a character of two units in a string."""
+    folder = Path(tempfile.mkdtemp(dir=parent))
     (folder / "pyproject.toml").touch()
     file = folder / "train.py"
     text = (SCRIPTS / script).read_text("utf-8") + 'print("🔥")\n'
@@ -83,22 +85,22 @@ def after(user: Editor, uri: str, action: types.CodeAction) -> str:
     return texts[uri]
 
 
-@pytest.mark.parametrize("script", [*SAFE, *UNSAFE])
-async def test_a_fix_writes_what_the_command_line_does(
-    tmp_path: Path, script: str, newline: str
-) -> None:
-    file = copied(tmp_path, script, newline)
-    rule = Path(script).parent.name
-    async with editor(file.parent) as user:
-        uri = user.open(file)
-        (found,) = await user.diagnostics(uri)
-        fix, suppress, explain = await asked(user, uri, found.range)
-        assert isinstance(fix, types.CodeAction)
-        assert isinstance(suppress, types.CodeAction)
-        safe = script in SAFE
-        options = ["--fix"] if safe else ["--fix", "--unsafe-fixes"]
-        assert after(user, uri, fix) == written(file, *options)
-        assert after(user, uri, suppress) == written(file, f"--add-ignore={REASON}")
+async def test_a_fix_writes_what_the_command_line_does(tmp_path: Path, newline: str) -> None:
+    async with editor(tmp_path) as user:  # one for all, since each takes a second to start
+        for script in (*SAFE, *UNSAFE):
+            await _fixes_as_the_command_line(user, copied(tmp_path, script, newline), script)
+
+
+async def _fixes_as_the_command_line(user: Editor, file: Path, script: str) -> None:
+    rule, safe = Path(script).parent.name, script in SAFE
+    uri = user.open(file)
+    (found,) = await user.diagnostics(uri)
+    fix, suppress, explain = await asked(user, uri, found.range)
+    assert isinstance(fix, types.CodeAction)
+    assert isinstance(suppress, types.CodeAction)
+    options = ["--fix"] if safe else ["--fix", "--unsafe-fixes"]
+    assert after(user, uri, fix) == written(file, *options)
+    assert after(user, uri, suppress) == written(file, f"--add-ignore={REASON}")
     assert fix.title.endswith(" (unsafe fix)") == (not safe)
     assert fix.is_preferred == (safe or None)
     assert (fix.kind, list(fix.diagnostics or ())) == (QUICK, [found])
@@ -130,23 +132,17 @@ async def test_an_editor_asks_for_the_edit_of_the_action_that_is_chosen(
         assert (await user.client.code_action_resolve_async(fix)).edit is None
 
 
-@pytest.mark.parametrize(
-    ("script", "only"),
-    [
-        *((script, FIX_ALL) for script in SEVERAL),
-        *((SAFE[0], kind) for kind in (FIX_ALL, "source.fixAll", "source")),
-    ],
-)
-async def test_fix_all_writes_what_the_command_line_does(
-    tmp_path: Path, script: str, newline: str, only: str
-) -> None:
-    file = copied(tmp_path, script, newline)
-    async with editor(file.parent) as user:
-        uri = user.open(file)
-        whole = types.Range(types.Position(0, 0), types.Position(0, 0))
-        (action,) = await requested(user, uri, whole, only)
-        assert after(user, uri, action) == written(file, "--fix")
-    assert action.kind == FIX_ALL
+async def test_fix_all_writes_what_the_command_line_does(tmp_path: Path, newline: str) -> None:
+    whole = types.Range(types.Position(0, 0), types.Position(0, 0))
+    several = ((script, FIX_ALL) for script in SEVERAL)
+    kinds = ((SAFE[0], kind) for kind in (FIX_ALL, "source.fixAll", "source"))
+    async with editor(tmp_path) as user:
+        for script, only in (*several, *kinds):
+            file = copied(tmp_path, script, newline)
+            uri = user.open(file)
+            (action,) = await requested(user, uri, whole, only)
+            assert after(user, uri, action) == written(file, "--fix")
+            assert action.kind == FIX_ALL
 
 
 async def test_fix_all_leaves_unsafe_fixes_alone(tmp_path: Path) -> None:
