@@ -12,11 +12,45 @@ from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.settings.config import groups_for, settings_for
 from fsdplint.settings.pins import pinned_torch
 
+LOCKED = """\
+[[package]]
+name = "torch"
+version = "{version}"
+source = {{ registry = "https://pypi.org/simple" }}
+resolution-markers = [
+    "{marker}",
+]
+"""
 FILES = {
     ("uv.lock", '[[package]]\nname = "torch"\nversion = "2.7.1"\n'): "==2.7.1",
     ("poetry.lock", 'name = "torch"\nversion = "2.7.1+cpu"\n'): "==2.7.1",
     ("pyproject.toml", 'dependencies = ["numpy", "torch>=2.6,<3"]\n'): ">=2.6,<3",
     ("pyproject.toml", "dependencies = ['torch ~=2.6.0; sys_platform == \"linux\"']\n"): "~=2.6.0",
+    (
+        "pyproject.toml",
+        "dependencies = [\n"
+        "    \"torch~=2.6.0; sys_platform != 'darwin' or platform_machine != 'x86_64'\",\n"
+        "    \"torch~=2.2.2; sys_platform == 'darwin' and platform_machine == 'x86_64'\",\n"
+        "]\n",
+    ): "~=2.6.0",
+    (
+        "pyproject.toml",
+        "all = ['torch>=2.5; python_version < \"4\"', 'x; sys_platform == \"darwin\"']\n",
+    ): ">=2.5",
+    ("pyproject.toml", "a = ['torch>=2.5', 'x; sys_platform == \"darwin\"']\n"): ">=2.5",
+    (
+        "pyproject.toml",
+        'a = [\'torch==2.5.0; sys_platform == "darwin" or python_version < "3.12"\']\n',
+    ): "==2.5.0",
+    ("requirements.txt", "torch==2.2.2 ; platform_system == 'Darwin'\ntorch>=2.6\n"): ">=2.6",
+    (
+        "uv.lock",
+        f"""\
+{LOCKED.format(version="2.2.2", marker="platform_machine == 'x86_64' and sys_platform == 'darwin'")}
+{LOCKED.format(version="2.6.0", marker="sys_platform != 'darwin'")}
+{LOCKED.format(version="2.7.0", marker="sys_platform == 'darwin' or python_version > '3.12'")}
+""",
+    ): ">=2.6,<=2.7",
     ("pyproject.toml", 'torch = "^2.4"\n'): ">=2.4,<3",
     ("pyproject.toml", 'torch = {version = "2.5.1", optional = true}\n'): "==2.5.1",
     ("pyproject.toml", 'cpu = ["torch==2.6.0"]\ncu = ["torch==2.8.0"]\n'): ">=2.6,<=2.8",
@@ -35,6 +69,7 @@ SILENT = {
     ("requirements.txt", "torch<2.7\n"),
     ("pyproject.toml", 'dependencies = ["torchvision>=0.20", "torch"]\n'),
     ("pyproject.toml", "\udc80"),
+    ("requirements.txt", "torch==2.2.2; sys_platform == 'darwin'\n"),
     ("uv.lock", 'name = "torchaudio"\nversion = "2.7.1"\n'),
 }
 

@@ -17,6 +17,8 @@ _LISTED = re.compile(r"""["']torch\s*([<>=~!][^"';]*)""")
 _OF_POETRY = re.compile(r"""^torch\s*=\s*(?:\{.*?version\s*=\s*)?["']([^"']+)["']""", re.MULTILINE)
 _LINE = re.compile(r"^torch\s*([<>=~!][^;#\s,]*(?:\s*,\s*[^;#\s,]+)*)", re.MULTILINE)
 _OF_CONDA = re.compile(r"^\s*-\s*(?:pytorch|torch)\s*([<>=~][^#\s]*)", re.MULTILINE)
+_MARKERS = re.compile(r"^resolution-markers = \[(.*?)^\]", re.MULTILINE | re.DOTALL)
+_MACOS = re.compile(r"""sys_platform\s*==\s*["']darwin["']|platform_system\s*==\s*["']Darwin["']""")
 _CLAUSE = re.compile(r"(>=|<=|==|~=|>|<|=|\^|~)?\s*(\d+(?:\.\d+){0,2})(\.\*)?(?:\+\w+|\.post\d+)?")
 
 # What says which releases are installed, before what admits several.
@@ -37,8 +39,9 @@ def pinned_torch(directory: Path) -> TorchRange | None:
     """Return the releases that the nearest requirements admit, in ``directory`` or above it.
 
     The search ends at the root of the git repository. Where several requirements are listed, as for
-    kinds of devices, what any of them admits counts. A file that cannot be read says nothing, and
-    so does a requirement without an oldest release: the newest that it admits is installed.
+    kinds of devices, what any of them admits counts, except on macOS, where nobody shards: Intel's
+    has no release after 2.2. A file that cannot be read says nothing, and so does a requirement
+    without an oldest release: the newest that it admits is installed.
     """
     for folder in (directory, *directory.parents):
         for name, pattern in _FILES:
@@ -59,12 +62,28 @@ def _ranges(file: Path, pattern: re.Pattern[str]) -> Iterator[TorchRange]:
     except (OSError, SourceError, UnicodeDecodeError):
         return
     for match in pattern.finditer(text):
+        if _is_for_macos(text, match):
+            continue
         try:
             found = TorchRange.parse(",".join(_clauses(match[1])))
         except ValueError:
             continue
         if found.lower != EARLIEST:
             yield found
+
+
+def _is_for_macos(text: str, requirement: re.Match[str]) -> bool:
+    """True if the environment markers of a requirement leave no system but macOS."""
+    if requirement.re is _LOCKED:
+        package = text[requirement.end() :].partition("[[package]]")[0]
+        listed = _MARKERS.search(package)
+        markers = [line for line in listed[1].splitlines() if line.strip()] if listed else []
+    else:
+        quote = text[requirement.start()]
+        line = text[requirement.end() :].partition("\n")[0]
+        marker = line.partition(quote)[0] if quote in "\"'" else line
+        markers = [marker] if marker.lstrip().startswith(";") else []
+    return bool(markers) and all(_MACOS.search(m) and " or " not in m for m in markers)
 
 
 def _clauses(text: str) -> Iterator[str]:
