@@ -46,7 +46,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="one of its four findings on real code was wrong; its cause is fixed.",
+    preview="one of its five findings on real code was wrong; its cause is fixed.",
 )
 
 

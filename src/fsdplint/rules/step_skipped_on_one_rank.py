@@ -43,7 +43,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="it has only one finding on public code so far; that one is correct.",
+    preview="it has two findings on public code so far; both are correct.",
 )
 
 
