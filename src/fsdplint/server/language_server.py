@@ -136,7 +136,7 @@ class Server(LanguageServer):
     # What changes
 
     def refresh(self, delay: float = 0) -> None:
-        """Send the diagnostics soon that the editor does not request."""
+        """Send the diagnostics that the editor does not request, after ``delay`` seconds."""
         self.push.soon(delay)
 
     def refresh_all(self) -> None:

@@ -39,9 +39,9 @@ def pinned_torch(directory: Path) -> TorchRange | None:
     """Return the releases that the nearest requirements admit, in ``directory`` or above it.
 
     The search ends at the root of the git repository. Where several requirements are listed, as for
-    kinds of devices, what any of them admits counts, except on macOS, where nobody shards: Intel's
-    has no release after 2.2. A file that cannot be read says nothing, and so does a requirement
-    without an oldest release: the newest that it admits is installed.
+    kinds of devices, what any of them admits counts. Those for macOS alone do not: on Intel's, 2.2
+    is the last release, and no GPU there runs NCCL. A file that cannot be read says nothing, and so
+    does a requirement without an oldest release: the newest that it admits is installed.
     """
     for folder in (directory, *directory.parents):
         for name, pattern in _FILES:

@@ -137,7 +137,7 @@ def _variable_of(state: PathState, path: Path, name: str) -> Value | None:
 
 
 def _of_stars(state: PathState, name: str, scope: Scope) -> Value | None:
-    """Return what a star import for type checkers brings to a module: the last one that does."""
+    """Return what the last star import for type checkers that has a name brings to a module."""
     if not state.stars.get(scope) or (scope, name) in state.sought:
         return None
     state.sought.add((scope, name))  # files may import each other

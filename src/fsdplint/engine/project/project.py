@@ -217,7 +217,7 @@ class Project:
         return self.sharding[path]
 
     def with_star_imports(self, path: Path) -> list[Path]:
-        """Return a file and those that it imports with a star, through others too."""
+        """Return a file and the files that it imports with a star, directly or through others."""
         found, seen = [path], {path}
         for each in found:
             stars = [self.find(*star, each.parent) for star in self.imports(each).stars]

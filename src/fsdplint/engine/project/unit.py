@@ -164,7 +164,7 @@ class Unit:
 
     @cached_property
     def decorates(self) -> Mapping[str, frozenset[bool]]:
-        """Return how each name decorates in the file: whether it is called, once for each way."""
+        """Return, by each name that decorates in the file, whether it is called: maybe both."""
         found: dict[str, set[bool]] = {}
         for each in _DECORATING.finditer(self.text):
             found.setdefault(each[1], set()).add(bool(each[2]))
