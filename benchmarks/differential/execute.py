@@ -18,8 +18,11 @@ from fsdplint.verify.processes import fork, has_ended, reap, reserved_port
 
 _LIMIT = 90.0
 """Seconds a run may take altogether."""
-_STILL = 1.5
-"""Seconds without any work after which ranks wait for something that does not come."""
+_STILL = 4.0
+"""Seconds without any work after which ranks wait for something that does not come.
+
+A rank that is there before rank 0 listens tries again after up to 0.75 s, then 1.1 and 1.7 s.
+"""
 _INTERVAL = 0.02
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.verify import watch
+from fsdplint.verify import journal, watch
 from fsdplint.verify import workspace as workspace_module
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import verify
@@ -169,6 +169,17 @@ def test_of_all_that_a_script_prints_the_end_is_kept(source: Path, warm: Warm) -
     found = verify(Request("train.py", ranks=1, device="cpu"), source, launcher=warm)
     assert found.ranks[0].output.endswith("last")
     assert len(found.ranks[0].output) < 2**16
+
+
+def test_the_end_of_a_text_outlives_its_cut(tmp_path: Path) -> None:
+    output = tmp_path / "0.output"
+    output.write_text("x" * 2**20 + "the reason\n")
+    assert journal.whole_end(output).endswith("the reason\n")
+    journal.cut(output)
+    assert output.stat().st_size == 0
+    assert journal.whole_end(output).endswith("the reason\n")
+    output.write_text("more\n")
+    assert journal.whole_end(output).endswith("the reason\nmore\n")
 
 
 def test_what_a_script_prints_fills_no_disk(

@@ -11,7 +11,6 @@ from typing import TypeVar
 from fsdplint.verify import collective_log, journal, stacks
 from fsdplint.verify.collective_log import Collective
 from fsdplint.verify.events import Ended, Event, Place, Save, Started
-from fsdplint.verify.journal import last
 from fsdplint.verify.processes import Death
 from fsdplint.verify.request import SCRATCH
 from fsdplint.verify.saved_files import Stored, look
@@ -124,7 +123,7 @@ def _rank(folder: Path, rank: int, death: Death | None) -> RankRun:
         rank,
         tuple(journal.read(folder / f"{rank}.jsonl")),
         tuple(collective_log.read(folder / f"{rank}.ring")),
-        last(output) if output.exists() else "",
+        journal.whole_end(output) if output.exists() else "",
         death,
         stacks.fatal(folder, rank),
     )

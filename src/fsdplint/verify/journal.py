@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -23,6 +24,22 @@ def last(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _MOST))
         return file.read(_MOST).decode("utf-8", errors="replace")
+
+
+def cut(path: Path) -> None:
+    """Remove a text that others append to, but for its end, which `whole_end` returns."""
+    _before(path).write_text(last(path), "utf-8")
+    os.truncate(path, 0)
+
+
+def whole_end(path: Path) -> str:
+    """Return the end of a text that may have been cut."""
+    before = _before(path)
+    return ((last(before) if before.exists() else "") + last(path))[-_MOST:]
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(f"{path.name}.before")
 
 
 class Tail:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.verify import order, stacks
+from fsdplint.verify import journal, order, stacks
 from fsdplint.verify.collective_log import Reader, State
 from fsdplint.verify.events import FAILED
 from fsdplint.verify.evidence import Stall
@@ -122,7 +121,7 @@ class _Rank:
         self.dead = dead
         with suppress(FileNotFoundError):
             if self.output.stat().st_size > MOST_OUTPUT:
-                os.truncate(self.output, 0)  # the rank appends to it
+                journal.cut(self.output)
 
     def work(self, used: float, now: float) -> None:
         """Note how much processor time it has used."""
