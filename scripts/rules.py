@@ -27,6 +27,7 @@ TOPICS = (
     "Rank divergence",
     "Migration and old interfaces",
     "Data",
+    "Config files",
 )
 INDEX = """\
 # Rules

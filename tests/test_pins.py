@@ -10,7 +10,7 @@ from fsdplint.check import check
 from fsdplint.knowledge.tensors import clips_by_parts
 from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.settings.config import groups_for, settings_for
-from fsdplint.settings.pins import pinned_torch
+from fsdplint.settings.pins import pinned
 
 LOCKED = """\
 [[package]]
@@ -84,7 +84,7 @@ def test_requirements_say_the_releases(
     file: tuple[str, str], expected: str, tmp_path: Path
 ) -> None:
     write(tmp_path, *file)
-    found = pinned_torch(tmp_path)
+    found = pinned(tmp_path, "torch")
     assert found == TorchRange.parse(expected)
     assert found.source == file[0]
 
@@ -92,22 +92,22 @@ def test_requirements_say_the_releases(
 @pytest.mark.parametrize("file", sorted(SILENT), ids=lambda each: str(each)[:40])
 def test_others_say_nothing(file: tuple[str, str], tmp_path: Path) -> None:
     write(tmp_path, *file)
-    assert pinned_torch(tmp_path) is None
+    assert pinned(tmp_path, "torch") is None
 
 
 def test_what_is_locked_counts_before_what_is_admitted(tmp_path: Path) -> None:
     write(tmp_path, "pyproject.toml", 'dependencies = ["torch>=2.4"]\n')
     write(tmp_path, "uv.lock", 'name = "torch"\nversion = "2.9.0"\n')
-    assert pinned_torch(tmp_path) == TorchRange.parse("==2.9.0")
+    assert pinned(tmp_path, "torch") == TorchRange.parse("==2.9.0")
 
 
 def test_the_search_ends_at_the_repository(tmp_path: Path) -> None:
     write(tmp_path, "requirements.txt", "torch==2.5.1\n")
     inner = tmp_path / "inner"
     inner.mkdir()
-    assert pinned_torch(inner) == TorchRange.parse("==2.5.1")
+    assert pinned(inner, "torch") == TorchRange.parse("==2.5.1")
     (inner / ".git").mkdir()
-    assert pinned_torch(inner) is None
+    assert pinned(inner, "torch") is None
 
 
 def test_the_setting_counts_before_the_requirements(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_an_import_that_the_requirements_are_too_old_for(tmp_path: Path) -> None
 
 def test_the_oldest_release_alone_does_not_say_which_is_run(tmp_path: Path) -> None:
     write(tmp_path, "requirements.txt", "torch>=2.4\n")
-    found = pinned_torch(tmp_path)
+    found = pinned(tmp_path, "torch")
     assert found is not None
     assert not clips_by_parts(found)
     assert clips_by_parts(TorchRange.parse(">=2.4"))

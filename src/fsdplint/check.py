@@ -8,16 +8,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint.check_configs import check_configs
 from fsdplint.engine.frontend.problem import syntax_problem
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped, SourceError
-from fsdplint.files.discover import Patterns, discover, is_project, project_root, repository
+from fsdplint.files.discover import (
+    Patterns,
+    discover,
+    is_config,
+    is_project,
+    project_root,
+    repository,
+)
 from fsdplint.files.file import SourceFile, absolute, from_text, load
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.files.links import leaves, without_writes
 from fsdplint.finding import TOP_LEVEL, EarlyStop, Finding, Span, relocated
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
-from fsdplint.outcome import Account, Outcome, OutdatedError, State, never
+from fsdplint.outcome import Account, Outcome, OutdatedError, State, never, united
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, defaults
 from fsdplint.settings.rule_selection import EVERYTHING
@@ -80,16 +88,25 @@ def check(
     given = frozenset(absolute(path) for path in paths)
     discovery = discover([Path(p) for p in paths if absolute(p) not in overlay], settings.exclude)
     sources = Sources(overlay, alone, packs, is_outdated=is_outdated)
-    files = [*map(absolute, discovery.files), *(path for path in given if path in overlay)]
+    files = [
+        *map(absolute, discovery.files),
+        *(path for path in given if path in overlay and not is_config(path)),
+    ]
+    held_configs = [path for path in given if path in overlay and is_config(path)]
+    configs = check_configs(
+        [*map(absolute, discovery.configs), *held_configs], given, settings, overlay
+    )
     wanted = [file for file in sorted(files) if sources.read(file) is not None]
     failures = [*discovery.failures, *sources.failures]
-    if not wanted and not failures:
+    if not wanted and not failures and not configs.accounts:
         failures = [SourceError(absolute(p), _nothing_in(Path(p))) for p in paths]
     record = Record(failures)
     findings = deep(lambda: _findings(wanted, given, sources, settings, record, alone))
     failures += sources.lost
-    held = sources.held()
+    held = {**sources.held(), **configs.sources}
     findings = [finding for finding in findings if finding.paths <= held.keys()]
+    findings += configs.findings
+    failures += configs.failures
     linked = _linked(findings, given, overlay)
     findings = list(without_writes(findings, linked))
     found = {*map(absolute, files), *(error.path for error in discovery.skipped)}
@@ -101,7 +118,7 @@ def check(
         failures=tuple(failures),
         base=Path.cwd().as_posix(),
         partly=tuple(record.partly),
-        accounts=accounts,
+        accounts=united([*accounts, *configs.accounts]),
         rules=settings.select,
         linked=linked,
         root=repository(Path.cwd()).as_posix(),

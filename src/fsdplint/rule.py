@@ -64,6 +64,22 @@ class Rule:
         reports: Iterator[Report] = getattr(module, "reports", _none)(program)
         return reports
 
+    def reports_on(self, kind: str, value: object) -> Iterator[Report]:
+        """Return the rule's reports on what a file of another kind than Python holds.
+
+        Args:
+            kind: what the function of rules for it is called by, e.g. "config" for
+                `config_reports`; rules without the function have no reports.
+        """
+        module = import_module(f"fsdplint.rules.{self.name.replace('-', '_')}")
+        reports: Iterator[Report] = getattr(module, f"{kind}_reports", _none)(value)
+        return reports
+
+    @property
+    def is_of_configs(self) -> bool:
+        """Whether it is about files of other kinds than Python."""
+        return self.code.startswith("FSD9")
+
     @property
     def applicability(self) -> str:
         """How users see the safety of its fixes: "safe where certain", "unsafe" or "none"."""
@@ -101,7 +117,7 @@ def declare(
     return Rule(name, code, summary, severity, fix, since, clause, preview)
 
 
-def _none(_: Program) -> Iterator[Report]:
+def _none(_: object) -> Iterator[Report]:
     return iter(())
 
 

@@ -6,13 +6,16 @@ import os
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from fsdplint.engine.program import Program
 from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.finding import Finding, Fix, Span
 from fsdplint.fixes.code import Declined
 from fsdplint.rule import Report, Rule, with_least_evidence
+
+if TYPE_CHECKING:
+    from fsdplint.engine.program import Program
 
 # Each fix of a finding looks through its file: so many characters for a rule's in one file.
 MAX_MENDED = 1_000_000
@@ -45,6 +48,20 @@ def judge(rule: Rule, program: Program) -> Judgement:
         mended[path] += len(program.tree(path).text)
         made = _fix(rule, report, judgement) if mended[path] <= MAX_MENDED else _TOO_MANY
         judgement.findings.append(rule.finding(report, made))
+    return judgement
+
+
+def judge_on(rule: Rule, kind: str, value: object, path: str) -> Judgement:
+    """Return what ``rule`` finds in a file of another kind; if it fails, what it found before."""
+    judgement = Judgement()
+    reports: list[Report] = []
+    try:
+        for report in rule.reports_on(kind, value):
+            reports.append(report)
+    except Exception as error:  # whatever it is, the other rules go on
+        judgement.faults.append(SourceError(path, internal(rule.name, error)))
+    made = (rule.finding(report, _fix(rule, report, judgement)) for report in reports)
+    judgement.findings.extend(made)
     return judgement
 
 

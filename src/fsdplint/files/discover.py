@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 SUFFIXES = (".py", ".pyi", ".ipynb")
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
 _MAX_IGNORES = 1_000_000  # bytes of a .gitignore; a larger one leaves nothing out
 _ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "fsdplint.toml")
 SKIPPED_DIRECTORIES = frozenset(
@@ -112,15 +113,17 @@ class Discovery:
         files: in order of their path, each once.
         failures: paths that could not be read.
         skipped: paths with the name of a source file that are not files.
+        configs: files that may hold settings of other tools, by their names.
     """
 
     files: tuple[Path, ...]
     failures: tuple[SourceError, ...]
     skipped: tuple[Skipped, ...] = ()
+    configs: tuple[Path, ...] = ()
 
 
 def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discovery:
-    """Return the Python files and notebooks at and below ``paths``.
+    """Return the Python files, notebooks and possible configs at and below ``paths``.
 
     A path that is given itself is taken whatever excludes it. A directory reached through a
     symbolic link is entered once, and a file that has several names is taken under its own.
@@ -137,8 +140,10 @@ def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discove
                 SourceError(os.fspath(path), f"no such file or folder{_nearest(path)}")
             )
     walk.follow_links()
-    files = sorted(walk.files.values(), key=lambda path: path.replace(os.sep, "/"))
-    return Discovery(tuple(map(Path, files)), tuple(walk.failures), tuple(walk.skipped))
+    every = sorted(walk.files.values(), key=lambda path: path.replace(os.sep, "/"))
+    configs = tuple(Path(path) for path in every if is_config(path))
+    files = tuple(Path(path) for path in every if not is_config(path))
+    return Discovery(files, tuple(walk.failures), tuple(walk.skipped), configs)
 
 
 def searched(
@@ -162,6 +167,11 @@ def _left_out(start: str, given: str, exclude: Sequence[Patterns]) -> bool:
         or any(patterns.decide(absolute(start / step), directory) for patterns in exclude)
         for step, directory in inside
     )
+
+
+def is_config(path: str) -> bool:
+    """Return whether a file may be a config file, by its name."""
+    return path.endswith(CONFIG_SUFFIXES)
 
 
 def project_root(path: Path) -> Path:
@@ -285,7 +295,8 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 def _is_source(entry: os.DirEntry[str]) -> bool:
     """Return whether the name is that of a source file, and not of an editor's lock."""
-    return entry.name.endswith(SUFFIXES) and not entry.name.startswith(".#")
+    name = entry.name
+    return (name.endswith(SUFFIXES) or is_config(name)) and not name.startswith(".#")
 
 
 def _special(path: str) -> str:

@@ -31,7 +31,7 @@ INSTALLED: Final = "installed"
 _STEP = 2_000_000_000  # nanoseconds
 # What tools leave in folders, and what no look at them depends on.
 _LITTER = frozenset({"__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
-_SUFFIXES = (".py", ".pyi", ".ipynb")
+_SUFFIXES = (".py", ".pyi", ".ipynb", ".yaml", ".yml", ".json")
 # For what becomes a pipe after it was looked at, and for files of /proc that wait as pipes do.
 _WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 MOST: Final = 50_000_000
@@ -160,7 +160,7 @@ def names_digest(folder: str) -> str:
 
 
 def _digest_of_names(entries: list[os.DirEntry[str]]) -> str:
-    """Return a digest of the names that matter: folders, Python files, and which are links."""
+    """Return a digest of the names that matter: folders, files to check, and which are links."""
     names = []
     for entry in entries:
         if entry.name not in _LITTER:

@@ -18,7 +18,7 @@ from fsdplint.finding import Severity
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.report import REPORTS
 from fsdplint.settings.keys import KEYS
-from fsdplint.settings.pins import pinned_torch
+from fsdplint.settings.pins import pinned
 from fsdplint.settings.rule_selection import ALWAYS_SELECTED, EVERYTHING, OptIn, resolve
 from fsdplint.suggest import suggest
 
@@ -163,8 +163,8 @@ def settings_for(
 
 def _with_pins(settings: Settings, directory: Path) -> Settings:
     """Take the PyTorch releases from the project's requirements if the settings name none."""
-    pinned = pinned_torch(directory) if settings.target_torch == EVERY_RELEASE else None
-    return settings if pinned is None else replace(settings, target_torch=pinned)
+    found = pinned(directory, "torch") if settings.target_torch == EVERY_RELEASE else None
+    return settings if found is None else replace(settings, target_torch=found)
 
 
 def groups_for(

@@ -1,4 +1,4 @@
-"""The PyTorch releases that a project's own requirements admit."""
+"""The releases of PyTorch, or of another package, that a project's own requirements admit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from fsdplint.files.file import regular
 from fsdplint.knowledge.torch_range import EARLIEST, TorchRange
 
 _MAX_SIZE = 20_000_000  # bytes; lock files are long
-_LOCKED = re.compile(r'^name = "torch"\r?\nversion = "([^"]+)"', re.MULTILINE)
-_LISTED = re.compile(r"""["']torch\s*([<>=~!][^"';]*)""")
-_OF_POETRY = re.compile(r"""^torch\s*=\s*(?:\{.*?version\s*=\s*)?["']([^"']+)["']""", re.MULTILINE)
-_LINE = re.compile(r"^torch\s*([<>=~!][^;#\s,]*(?:\s*,\s*[^;#\s,]+)*)", re.MULTILINE)
-_OF_CONDA = re.compile(r"^\s*-\s*(?:pytorch|torch)\s*([<>=~][^#\s]*)", re.MULTILINE)
+_LOCKED = r'^name = "{}"\r?\nversion = "([^"]+)"'
+_LISTED = r"""["']{}\s*([<>=~!][^"';]*)"""
+_OF_POETRY = r"""^{}\s*=\s*(?:\{{.*?version\s*=\s*)?["']([^"']+)["']"""
+_LINE = r"^{}\s*([<>=~!][^;#\s,]*(?:\s*,\s*[^;#\s,]+)*)"
+_OF_CONDA = r"^\s*-\s*{}\s*([<>=~][^#\s]*)"
+_IN_CONDA = {"torch": "(?:pytorch|torch)"}
 _MARKERS = re.compile(r"^resolution-markers = \[(.*?)^\]", re.MULTILINE | re.DOTALL)
 _MACOS = re.compile(r"""sys_platform\s*==\s*["']darwin["']|platform_system\s*==\s*["']Darwin["']""")
 _CLAUSE = re.compile(r"(>=|<=|==|~=|>|<|=|\^|~)?\s*(\d+(?:\.\d+){0,2})(\.\*)?(?:\+\w+|\.post\d+)?")
@@ -35,7 +36,7 @@ _FILES = (
 )
 
 
-def pinned_torch(directory: Path) -> TorchRange | None:
+def pinned(directory: Path, package: str) -> TorchRange | None:
     """Return the releases that the nearest requirements admit, in ``directory`` or above it.
 
     The search ends at the root of the git repository. Where several requirements are listed, as for
@@ -44,8 +45,10 @@ def pinned_torch(directory: Path) -> TorchRange | None:
     does a requirement without an oldest release: the newest that it admits is installed.
     """
     for folder in (directory, *directory.parents):
-        for name, pattern in _FILES:
-            found = list(_ranges(folder / name, pattern))
+        for name, form in _FILES:
+            named = _IN_CONDA.get(package, package) if form is _OF_CONDA else package
+            pattern = re.compile(form.format(named), re.MULTILINE)
+            found = list(_ranges(folder / name, pattern, form is _LOCKED))
             if found:
                 lower, upper = min(r.lower for r in found), max(r.upper for r in found)
                 return TorchRange(lower, upper, name)
@@ -54,7 +57,7 @@ def pinned_torch(directory: Path) -> TorchRange | None:
     return None
 
 
-def _ranges(file: Path, pattern: re.Pattern[str]) -> Iterator[TorchRange]:
+def _ranges(file: Path, pattern: re.Pattern[str], locked: bool) -> Iterator[TorchRange]:
     if not disk.is_file(file):
         return
     try:
@@ -62,7 +65,7 @@ def _ranges(file: Path, pattern: re.Pattern[str]) -> Iterator[TorchRange]:
     except (OSError, SourceError, UnicodeDecodeError):
         return
     for match in pattern.finditer(text):
-        if _is_for_macos(text, match):
+        if _is_for_macos(text, match, locked):
             continue
         try:
             found = TorchRange.parse(",".join(_clauses(match[1])))
@@ -72,9 +75,9 @@ def _ranges(file: Path, pattern: re.Pattern[str]) -> Iterator[TorchRange]:
             yield found
 
 
-def _is_for_macos(text: str, requirement: re.Match[str]) -> bool:
+def _is_for_macos(text: str, requirement: re.Match[str], locked: bool) -> bool:
     """True if the environment markers of a requirement leave no system but macOS."""
-    if requirement.re is _LOCKED:
+    if locked:
         package = text[requirement.end() :].partition("[[package]]")[0]
         listed = _MARKERS.search(package)
         markers = [line for line in listed[1].splitlines() if line.strip()] if listed else []

@@ -1,0 +1,153 @@
+"""What settings for accelerate do, by accelerate itself: from a config file to the calls of FSDP.
+
+`accelerate launch` reads the file, and the plugin in each rank what the launcher hands on; models
+are sharded by accelerate's own code, in which only the calls that shard are recorded. Nothing is
+launched, and no GPU is needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+Effect = dict[str, object]
+"""How models are sharded and saved, or under "error" why nothing runs."""
+
+
+class _Sharded(Exception):
+    """Ends the preparation of a model once FSDP1 is called."""
+
+
+class Block(nn.Module):
+    """What a transformer repeats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+
+class Model(nn.Module):
+    """A model as transformers makes them, as far as accelerate looks."""
+
+    _no_split_modules = ("Block",)
+    dtype = torch.float32
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(8, 8)
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(8, 8)
+
+
+def effect(text: str, suffix: str = ".yaml", options: tuple[str, ...] = ()) -> Effect:
+    """Return the effect of a config file that holds ``text``, with options of the command line."""
+    from accelerate.commands import launch
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    with tempfile.TemporaryDirectory() as folder, _environment():
+        file = Path(folder) / f"config{suffix}"
+        file.write_text(text, "utf-8")
+        try:
+            given = ["--config_file", str(file), *options, "train.py"]
+            arguments = launch.launch_command_parser().parse_args(given)
+            arguments, _, _ = launch._validate_launch_command(arguments)
+            if not arguments.use_fsdp:
+                return {"sharding": "none"}
+            os.environ.update(prepare_multi_gpu_env(arguments))
+            return _prepared()
+        except SystemExit as error:
+            return {"error": f"SystemExit: {error.code}"}
+        except Exception as error:  # whatever stops it is the result
+            return {"error": f"{type(error).__name__}: {error}".replace(str(file), file.name)}
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Hide the settings in the environment, and take back what accelerate puts there."""
+    with patch.dict(os.environ), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in list(os.environ):
+            if name.startswith(("FSDP_", "ACCELERATE_")):
+                del os.environ[name]
+        # A message of rank 0 otherwise.
+        os.environ["ACCELERATE_LOG_LEVEL"] = "CRITICAL"
+        yield
+
+
+def _prepared() -> Effect:
+    """Return what accelerate makes of the environment in a rank."""
+    from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import dataclasses, fsdp_utils
+    from torch.distributed import fsdp
+    from torch.distributed.fsdp import fully_sharded_data_parallel
+
+    calls: list[object] = []
+    model = Model()
+    names = {id(module): name for name, module in model.named_modules()}
+
+    def fully_shard(module: Any, **settings: Any) -> Any:
+        modules = module if isinstance(module, (list, tuple)) else [module]
+        calls.append(([names[id(each)] for each in modules], _shown(settings)))
+        return module
+
+    class FullyShardedDataParallel(nn.Module):
+        def __init__(self, _: nn.Module, **settings: Any) -> None:
+            calls.append(_shown(settings))
+            raise _Sharded
+
+    with (
+        patch.object(fsdp, "fully_shard", fully_shard),
+        patch.object(
+            fully_sharded_data_parallel, "FullyShardedDataParallel", FullyShardedDataParallel
+        ),
+        patch.object(fsdp_utils, "fsdp2_load_full_state_dict", create=True),
+        patch.object(dataclasses, "is_cuda_available", lambda: True),
+        patch.object(torch.cuda, "current_device", lambda: "cuda:0"),
+        patch.object(Accelerator, "distributed_type", DistributedType.FSDP),
+    ):
+        AcceleratorState._reset_state(True)
+        plugin = FullyShardedDataParallelPlugin()
+        accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+        accelerator.state.fsdp_plugin = plugin
+        version = getattr(plugin, "fsdp_version", 1)
+        try:
+            if version == 2:
+                fsdp_utils.fsdp2_prepare_model(accelerator, model)
+            else:
+                accelerator.prepare_model(model)
+        except _Sharded:
+            pass
+        AcceleratorState._reset_state(True)
+    others = ("state_dict_type", "activation_checkpointing", "activation_checkpointing_offload")
+    others += ("cpu_ram_efficient_loading", "ignored_modules")
+    return {
+        "version": version,
+        "calls": calls,
+        # What transformers reads by itself.
+        "environment": os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING"),
+        **{name: str(getattr(plugin, name, None)) for name in others},
+    }
+
+
+def _shown(settings: dict[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in sorted(settings.items())}
+
+
+def _text(value: object) -> str:
+    """Return a value as a text that is the same in each run."""
+    if isinstance(value, functools.partial):
+        return f"{_text(value.func)}({_shown(value.keywords)})"
+    if isinstance(value, (set, frozenset, list, tuple)):
+        return str(sorted(map(_text, value)))
+    return getattr(value, "__name__", None) or str(value)

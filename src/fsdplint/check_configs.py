@@ -1,0 +1,196 @@
+"""The part of a run that is about files of other kinds than Python: files in, findings out.
+
+Each kind has its names of files, a word that all its files have, and a module in `configs/` that
+reads them; a rule's module has a function for the kinds that it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.files import disk
+from fsdplint.files.decoding import Skipped, SourceError
+from fsdplint.files.discover import project_root
+from fsdplint.files.file import SourceFile, from_bytes, regular
+from fsdplint.files.invalid import InvalidSyntax
+from fsdplint.finding import Finding, Span
+from fsdplint.outcome import Account, State
+from fsdplint.settings.config import Settings
+
+if TYPE_CHECKING:
+    from fsdplint.knowledge.accelerate_settings import Settings as AccelerateRelease
+
+_MOST = 1_000_000
+"""Bytes of the largest file that is read; config files have a few thousand."""
+_OTHER = "no settings of FSDP that fsdplint knows"
+
+Releases = Callable[[Path], "tuple[AccelerateRelease, ...]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of files.
+
+    Attributes:
+        name: what the functions of rules are called by.
+        names: whether a file may be of this kind, by its path.
+        words: one of them is in each of its files.
+        read: returns what rules judge, None if the file is of another kind.
+    """
+
+    name: str
+    names: Callable[[str], bool]
+    words: tuple[bytes, ...]
+    read: Callable[[SourceFile, Releases], object | None]
+
+
+def _read_accelerate(source: SourceFile, releases: Releases) -> object | None:
+    from fsdplint.configs import accelerate
+    from fsdplint.configs.document import parse
+
+    if not accelerate.looks_like(source.text):
+        return None
+    node = parse(source.text, source.path)
+    return accelerate.read(source.path, source.text, node, releases(Path(source.path)))
+
+
+KINDS = (
+    Kind(
+        "config",
+        lambda path: path.endswith((".yaml", ".yml", ".json")),
+        (b"fsdp_config",),
+        _read_accelerate,
+    ),
+)
+
+
+@dataclass(slots=True)
+class ConfigOutcome:
+    """The end of the part: like `Outcome`, for config files."""
+
+    findings: list[Finding] = field(default_factory=list)
+    sources: dict[str, SourceFile] = field(default_factory=dict)
+    failures: list[SourceError] = field(default_factory=list)
+    accounts: list[Account] = field(default_factory=list)
+
+
+def check_configs(
+    paths: Iterable[str],
+    given: frozenset[str],
+    settings: Settings,
+    overlay: Mapping[str, SourceFile],
+) -> ConfigOutcome:
+    """Return the findings in the files of other kinds among ``paths``.
+
+    Args:
+        given: what was named itself: it is accounted for, whatever it is.
+        overlay: by absolute path, what to read instead of a file on disk.
+    """
+    outcome = ConfigOutcome()
+    releases = cache(_releases)
+    for path in paths:
+        try:
+            source = overlay.get(path) or _loaded(path, path in given)
+        except SourceError as error:
+            outcome.failures.append(error)
+            outcome.accounts.append(_failed(path, error))
+            continue
+        checked = source is not None and _check(source, settings, releases, outcome)
+        if path in given and not checked:
+            outcome.accounts.append(Account(path, State.IRRELEVANT, _OTHER))
+    return outcome
+
+
+def candidates(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the files that may be of a kind, by what is in them."""
+    return (path for path in paths if _loaded(path, False) is not None)
+
+
+def _loaded(path: str, named: bool) -> SourceFile | None:
+    """Return a file that may be of a kind, None if it cannot be.
+
+    Raises:
+        SourceError: it was named, and cannot be read.
+    """
+    try:
+        if not named and disk.status(path).st_size > _MOST:
+            return None
+        data = regular(Path(path), _MOST)
+        return from_bytes(data, path) if _kinds(path, data) else None
+    except (OSError, SourceError) as error:
+        if not named:
+            return None
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(path, error.strerror or str(error)) from error
+
+
+def _kinds(path: str, data: bytes) -> list[Kind]:
+    of_name = [kind for kind in KINDS if kind.names(path)]
+    return [kind for kind in of_name if any(word in data for word in kind.words)]
+
+
+def _failed(path: str, error: SourceError) -> Account:
+    state = State.SKIPPED if isinstance(error, Skipped) else State.FAILED
+    return Account(path, state, error.reason)
+
+
+def _check(
+    source: SourceFile, settings: Settings, releases: Releases, outcome: ConfigOutcome
+) -> bool:
+    """Add what the rules find in a file, and return whether it is of a kind that they know."""
+    from fsdplint.configs.document import is_template
+    from fsdplint.rules import RULES
+    from fsdplint.run_rules import judge_on
+    from fsdplint.suppression.comments import suppress
+
+    path, enabled = source.path, settings.enabled(source.path)
+    found: list[Finding] = []
+    values: list[tuple[str, object]] = []
+    try:
+        for kind in _kinds(path, source.text.encode()):
+            value = kind.read(source, releases)
+            values += [(kind.name, value)] if value is not None else []
+    except InvalidSyntax as error:
+        if is_template(source.text):
+            outcome.accounts.append(Account(path, State.SKIPPED, "a template"))
+            return True
+        found.append(_invalid(source, error))
+    if not values and not found:
+        return False
+    outcome.sources[path] = source
+    outcome.accounts.append(Account(path, State.CHECKED))
+    for rule in RULES:
+        for name, value in values if rule.is_of_configs and rule.name in enabled else ():
+            judgement = judge_on(rule, name, value, path)
+            outcome.failures += judgement.faults
+            found += judgement.findings
+    chosen = [finding for finding in found if finding.rule in enabled]
+    outcome.findings += suppress(source, chosen, enabled, settings.target_torch)
+    return True
+
+
+def _invalid(source: SourceFile, problem: InvalidSyntax) -> Finding:
+    from fsdplint.rules.invalid_syntax import RULE
+
+    span = Span(source.path, problem.offset, min(problem.offset + 1, len(source.text)))
+    message = f"this file cannot be parsed and is not checked: {problem.message}"
+    return Finding(RULE.name, RULE.code, RULE.severity, message, span, "parsing fails here")
+
+
+def _releases(path: Path) -> tuple[AccelerateRelease, ...]:
+    """Return what the releases of accelerate do that the project around ``path`` admits.
+
+    Without requirements, and where they admit no release that is known, that is the newest.
+    """
+    from fsdplint.knowledge.accelerate_settings import settings
+    from fsdplint.settings.pins import pinned
+
+    found, every = pinned(project_root(path), "accelerate"), settings()
+    if found is None:
+        return every[-1:]
+    return tuple(s for s in every if found.overlaps(*s.releases)) or every[-1:]

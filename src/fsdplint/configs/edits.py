@@ -1,0 +1,75 @@
+"""Edits of settings files: the text but for the edited entries stays as it is."""
+
+from __future__ import annotations
+
+import re
+
+from fsdplint.configs.document import Entry, Mapping, Scalar, Sequence
+from fsdplint.finding import Edit, Safety, Span
+
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+
+
+def removal(path: str, text: str, mapping: Mapping, entry: Entry) -> tuple[Edit, Safety] | None:
+    """Return the edit that removes an entry, None if another entry has to stay beside it.
+
+    It is unsafe if a comment goes with the entry.
+    """
+    if len(mapping.entries) == 1:
+        return None
+    start, end = _flow(mapping, entry) if mapping.flow else _block(text, entry)
+    gone = text[start:end].replace(text[entry.start : entry.end], "", 1)
+    safety = Safety.UNSAFE if "#" in gone else Safety.SAFE
+    return Edit(Span(path, start, end), ""), safety
+
+
+def _flow(mapping: Mapping, entry: Entry) -> tuple[int, int]:
+    """Return the place of an entry with the comma that it needs."""
+    index = mapping.entries.index(entry)
+    if index:
+        return mapping.entries[index - 1].end, entry.end
+    return entry.start, mapping.entries[1].start
+
+
+def _block(text: str, entry: Entry) -> tuple[int, int]:
+    """Return the place of an entry's lines."""
+    start = _line_start(text, entry.start)
+    found = _NEWLINE.search(text, entry.end)
+    if found:
+        return start, found.end()
+    # The last line of a file takes the line end before it along.
+    above = re.search(r"(?:\r\n|\r|\n)\Z", text[:start])
+    return (above.start() if above else start), len(text)
+
+
+def renaming(path: str, entry: Entry, name: str) -> Edit:
+    """Return the edit that gives an entry another key."""
+    key = entry.key
+    return Edit(Span(path, key.start, key.end), f"{key.quote}{name}{key.quote}")
+
+
+def new_value(path: str, node: Scalar | Sequence, value: str) -> Edit:
+    """Return the edit that gives a node another value, which needs no quotes."""
+    quote = node.quote if isinstance(node, Scalar) else ""
+    lead = "" if node.start < node.end else " "
+    return Edit(Span(path, node.start, node.end), f"{lead}{quote}{value}{quote}")
+
+
+def insertion(path: str, text: str, mapping: Mapping, name: str, value: str) -> Edit:
+    """Return the edit that puts an entry before the others; a word as value needs no quotes."""
+    first = mapping.entries[0]
+    if not mapping.flow:
+        start = _line_start(text, first.start)
+        indent = text[start : first.start]
+        newline = _NEWLINE.search(text)
+        end = newline[0] if newline else "\n"
+        return Edit(Span(path, start, start), f"{indent}{name}: {value}{end}")
+    quote = first.key.quote
+    word = value if value in ("true", "false") or value.isdigit() else f"{quote}{value}{quote}"
+    between = text[mapping.start + 1 : first.start] or " "
+    entry = f"{quote}{name}{quote}: {word},{between}"
+    return Edit(Span(path, first.start, first.start), entry)
+
+
+def _line_start(text: str, offset: int) -> int:
+    return max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1

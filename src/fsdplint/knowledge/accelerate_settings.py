@@ -1,0 +1,153 @@
+"""The settings in `fsdp_config` of accelerate's config files: what has an effect, and when.
+
+The table is measured: `scripts/accelerate_settings.py` has each release read config files and
+notes with what it calls FSDP. `FIELDS` and `EQUIVALENTS` are compared with accelerate in a test.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+Release = tuple[int, int]
+
+_TABLE = Path(__file__).with_name("accelerate_settings.csv")
+
+# Of `fsdp_config` in other places, and of the plugin, where a setting has another name.
+OTHER_NAMES: Mapping[str, str] = {
+    "fsdp_backward_prefetch_policy": "fsdp_backward_prefetch",
+    "fsdp_cpu_offload": "fsdp_offload_params",
+    "fsdp_transformer_cls_names_to_wrap": "fsdp_transformer_layer_cls_to_wrap",
+}
+# Of a config file, source: accelerate 0.26 to 1.15, `ClusterConfig` and `process_config`.
+FIELDS = frozenset(
+    {
+        "command_file",
+        "commands",
+        "compute_environment",
+        "debug",
+        "deepspeed_config",
+        "distributed_type",
+        "downcast_bf16",
+        "dynamo_backend",
+        "dynamo_config",
+        "enable_cpu_affinity",
+        "fp16",
+        "fp8_config",
+        "fsdp_config",
+        "gpu_ids",
+        "ipex_config",
+        "machine_rank",
+        "main_process_ip",
+        "main_process_port",
+        "main_training_function",
+        "megatron_lm_config",
+        "mixed_precision",
+        "mpirun_config",
+        "num_machines",
+        "num_processes",
+        "parallelism_config",
+        "rdzv_backend",
+        "same_network",
+        "tpu_env",
+        "tpu_name",
+        "tpu_use_cluster",
+        "tpu_use_sudo",
+        "tpu_vm",
+        "tpu_zone",
+        "use_cpu",
+    }
+)
+POLICY = "fsdp_auto_wrap_policy"
+CLASSES = "fsdp_transformer_layer_cls_to_wrap"
+SIZE = "fsdp_min_num_params"
+SYNC = "fsdp_sync_module_states"
+RAM_EFFICIENT = "fsdp_cpu_ram_efficient_loading"
+WRAPS_CLASSES = "TRANSFORMER_BASED_WRAP"
+WRAPS_BY_SIZE = "SIZE_BASED_WRAP"
+BOOLEANS = frozenset({"TRUE", "FALSE"})
+
+# The strategies of FSDP1, by name and number.
+STRATEGIES: Mapping[str, str] = {
+    word: name
+    for number, name in enumerate(
+        ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"), 1
+    )
+    for word in (name, str(number))
+}
+# Whether FSDP2 reshards where it does what a strategy of FSDP1 does.
+RESHARDS: Mapping[str, bool] = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Releases in which a setting has an effect: from ``since`` to before ``until``."""
+
+    since: Release
+    until: Release | None
+    takes: frozenset[str]
+
+    def holds(self, release: Release) -> bool:
+        return self.since <= release and (self.until is None or release < self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a release of accelerate does with each setting.
+
+    Attributes:
+        release: the release as users name it.
+    """
+
+    release: Release
+    rows: Mapping[tuple[str, int], tuple[_Row, ...]]
+
+    @property
+    def releases(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """The first patch release, and that of the next minor release."""
+        major, minor = self.release
+        return (major, minor, 0), (major, minor + 1, 0)
+
+    def is_known(self, name: str) -> bool:
+        """Return whether a setting has an effect with one version of FSDP at least."""
+        return self.has_effect(name, 1) or self.has_effect(name, 2)
+
+    def has_effect(self, name: str, version: int) -> bool:
+        """Return whether a setting has an effect with a version of FSDP."""
+        return self._row(name, version) is not None
+
+    def takes(self, name: str, version: int) -> frozenset[str]:
+        """Return the words that a setting takes, in capitals; none if it takes any."""
+        row = self._row(name, version)
+        return row.takes if row else frozenset()
+
+    def names(self, version: int) -> list[str]:
+        """Return the settings that have an effect with a version of FSDP."""
+        return [name for name, of in self.rows if of == version and self.has_effect(name, version)]
+
+    def _row(self, name: str, version: int) -> _Row | None:
+        rows = self.rows.get((name, version), ())
+        return next((row for row in rows if row.holds(self.release)), None)
+
+
+@cache
+def settings() -> tuple[Settings, ...]:
+    """Return the settings of each release, the oldest first."""
+    with _TABLE.open(encoding="utf-8", newline="") as file:
+        first, *others = csv.DictReader(file)
+    rows: dict[tuple[str, int], tuple[_Row, ...]] = {}
+    for row in others:
+        until = _release(row["until"]) if row["until"] else None
+        made = _Row(_release(row["since"]), until, frozenset(row["takes"].split()))
+        key = row["name"], int(row["fsdp_version"])
+        rows[key] = (*rows.get(key, ()), made)
+    releases = sorted(map(_release, first["takes"].split()))
+    return tuple(Settings(release, rows) for release in releases)
+
+
+def _release(text: str) -> Release:
+    major, minor = text.split(".")
+    return int(major), int(minor)
