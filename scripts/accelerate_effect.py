@@ -40,6 +40,7 @@ class Model(nn.Module):
     """A model as transformers makes them, as far as accelerate looks."""
 
     _no_split_modules = ("Block",)
+    _tied_weights_keys = None
     dtype = torch.float32
 
     def __init__(self) -> None:

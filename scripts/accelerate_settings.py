@@ -3,9 +3,9 @@
 python scripts/accelerate_settings.py WHEELS
 
 WHEELS is a folder of accelerate's wheels (`pip download --no-deps accelerate==…`), one for each
-minor release. The table `src/fsdplint/knowledge/accelerate_settings.csv` has a row for each setting
-and each version of FSDP: in which releases it has an effect, and which words it takes. A test
-compares the rows for the installed release.
+minor release. The table `src/fsdplint/knowledge/accelerate_settings.csv` has a row for each
+setting, version of FSDP and range of releases: whether it has an effect, and which words it takes.
+A test compares the rows for the installed release.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "src/fsdplint/knowledge/accelerate_settings.csv"
-HEADER = ("name", "fsdp_version", "since", "until", "takes")
+HEADER = ("name", "fsdp_version", "since", "until", "effect", "takes")
 
 _FORM = """\
 compute_environment: LOCAL_MACHINE
@@ -83,7 +83,7 @@ def measured() -> Iterator[Row]:
     for name in sorted(_candidates()):
         for version in (1, 2):
             found = _has_effect(name, version)
-            yield name, version, found, " ".join(_taken(name, version)) if found else ""
+            yield name, version, found, " ".join(_taken(name, version))
 
 
 def _candidates() -> set[str]:
@@ -139,7 +139,7 @@ def _taken(name: str, version: int) -> list[str]:
             if word == _ANY:
                 return []
             taken.append(word.strip("'").upper())
-    return ["NONE" if word == "NULL" else word for word in taken]
+    return taken
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -160,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
     with TABLE.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(HEADER)
-        writer.writerow(("accelerate", "", releases[0], "", " ".join(releases)))
+        writer.writerow(("accelerate", "", releases[0], "", "", " ".join(releases)))
         for (name, version), found in sorted(rows.items()):
             writer.writerows(_ranges(name, version, releases, found))
     return 0
@@ -188,18 +188,18 @@ def _release(wheel: Path) -> tuple[int, ...]:
 
 def _ranges(
     name: str, version: int, releases: list[str], found: Mapping[str, tuple[bool, str]]
-) -> Iterator[tuple[str, int, str, str, str]]:
-    """Yield a row for each run of releases in which a setting has an effect and takes the same."""
-    since, takes = "", ""
+) -> Iterator[tuple[str, int, str, str, str, str]]:
+    """Yield a row for each run of releases in which a setting does the same, if it does a thing."""
+    nothing = (False, "")
+    runs: list[tuple[str, tuple[bool, str]]] = []
     for release in releases:
-        effect, words = found.get(release, (False, ""))
-        if since and (not effect or words != takes):
-            yield name, version, since, release, takes
-            since = ""
-        if effect and not since:
-            since, takes = release, words
-    if since:
-        yield name, version, since, "", takes
+        does = found.get(release, nothing)
+        if not runs or runs[-1][1] != does:
+            runs.append((release, does))
+    ends = [since for since, _ in runs[1:]] + [""]
+    for (since, does), until in zip(runs, ends, strict=True):
+        if does != nothing:
+            yield name, version, since, until, "yes" if does[0] else "no", does[1]
 
 
 if __name__ == "__main__":

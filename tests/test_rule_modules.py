@@ -12,12 +12,14 @@ from typing import get_type_hints
 
 import pytest
 
+from fsdplint.check_configs import KINDS
 from fsdplint.engine.program import Program
 from fsdplint.rule import Report, Rule
 from fsdplint.rules import RULES
 
 ROOT = Path(__file__).parent.parent
-FOUND = [rule for rule in RULES if not rule.code.startswith("FSD0")]
+FOUND = [rule for rule in RULES if not (rule.code.startswith("FSD0") or rule.is_of_configs)]
+OF_CONFIGS = [rule for rule in RULES if rule.is_of_configs]
 
 
 def test_the_tables_are_up_to_date() -> None:
@@ -40,6 +42,21 @@ def test_a_module_makes_the_reports_of_its_rule(rule: Rule) -> None:
         module.reports, {"Program": Program, "Iterator": Iterator, "Report": Report}
     )
     assert hints == {"program": Program, "return": Iterator[Report]}
+
+
+@pytest.mark.parametrize("rule", OF_CONFIGS, ids=lambda rule: rule.name)
+def test_a_module_makes_the_reports_of_a_rule_on_other_files(rule: Rule) -> None:
+    module = import_module(f"fsdplint.rules.{rule.name.replace('-', '_')}")
+    assert rule == module.RULE
+    functions = {kind.name: f"{kind.name}_reports" for kind in KINDS}
+    made = {kind: vars(module)[name] for kind, name in functions.items() if name in vars(module)}
+    assert made or hasattr(module, "reports")
+    for kind, reports in made.items():
+        (value,) = inspect.signature(reports).parameters
+        hints = get_type_hints(reports)
+        judged = {each.name: each.judged for each in KINDS}[kind]
+        assert hints["return"] == Iterator[Report]
+        assert f"{hints[value].__module__}.{hints[value].__name__}" == judged
 
 
 def test_rules_are_ordered_by_codes_that_each_has_to_itself() -> None:

@@ -40,12 +40,14 @@ class Kind:
         names: whether a file may be of this kind, by its path.
         words: one of them is in each of its files.
         read: returns what rules judge, None if the file is of another kind.
+        judged: the class of that.
     """
 
     name: str
     names: Callable[[str], bool]
     words: tuple[bytes, ...]
     read: Callable[[SourceFile, Releases], object | None]
+    judged: str
 
 
 def _read_accelerate(source: SourceFile, releases: Releases) -> object | None:
@@ -64,6 +66,7 @@ KINDS = (
         lambda path: path.endswith((".yaml", ".yml", ".json")),
         (b"fsdp_config",),
         _read_accelerate,
+        "fsdplint.configs.accelerate.AccelerateConfig",
     ),
 )
 

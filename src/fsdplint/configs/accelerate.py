@@ -8,14 +8,17 @@ from dataclasses import dataclass
 
 from fsdplint.configs.document import UNKNOWN, Entry, Mapping, Node, Scalar
 from fsdplint.finding import Span
-from fsdplint.knowledge.accelerate_settings import Settings
+from fsdplint.knowledge.accelerate_settings import RAM_EFFICIENT, SYNC, Settings
 
 _SECTION = "fsdp_config"
 _TYPE = "distributed_type"
 _PREFIX = "fsdp_"
 # What `str_to_bool` of accelerate reads as well, source: accelerate 1.15, `utils/environment.py`.
-_SAME = frozenset({"Y", "T", "ON", "N", "NO", "F", "OFF"})
-_LOOKS_SO = re.compile(rf"^[ \t]*[\"']?(?:{_TYPE}|compute_environment)[\"']?[ \t]*:", re.MULTILINE)
+_TRUE = frozenset({"Y", "YES", "T", "TRUE", "ON", "1"})
+_SAME = _TRUE | {"N", "NO", "F", "OFF"}
+_LOOKS_SO = re.compile(
+    rf"(?:^|[{{,])[ \t]*[\"']?(?:{_TYPE}|compute_environment)[\"']?[ \t]*:", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,15 @@ class Setting:
 
     @property
     def word(self) -> str:
-        """The value as accelerate compares it, in capitals; "" if it is unknown."""
-        return "" if self.value is UNKNOWN else str(self.value).upper()
+        """The value as accelerate compares it, in capitals; "" if it is unknown, NULL for none."""
+        if self.value is UNKNOWN:
+            return ""
+        return "NULL" if self.value is None else str(self.value).upper()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the plugin takes the value for true."""
+        return self.word in _TRUE
 
     @property
     def is_false(self) -> bool:
@@ -102,9 +112,15 @@ class AccelerateConfig:
         return " ".join(self.text[setting.entry.start : setting.entry.end].split())
 
     def refuses(self, setting: Setting, version: int) -> bool:
-        """Return whether every release refuses the value of a setting that has an effect."""
+        """Return whether every release refuses the value of a setting."""
         if not setting.word:
             return False
+        # What is false the launcher refuses for another reason, and takes as a text.
+        if setting.name == SYNC:
+            loading = self.get(RAM_EFFICIENT)
+            off = loading is not None and loading.is_false
+            if setting.word in ("FALSE", "0") or (setting.is_false and not off):
+                return False
         takes = [release.takes(setting.name, version) for release in self.releases]
         return all(words and not _takes(words, setting.word) for words in takes)
 

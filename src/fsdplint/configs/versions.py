@@ -41,12 +41,15 @@ def unapplied(config: AccelerateConfig) -> Iterator[Unapplied]:
         return
     for setting in config.settings:
         name = setting.name
-        if config.have_effect(name, version) is False and config.have_effect(name, 3 - version):
+        # What is read for nothing may stop the run all the same.
+        if config.have_effect(name, version) is not False or config.refuses(setting, version):
+            continue
+        if config.have_effect(name, 3 - version):
             yield _with_2(config, setting) if version == 2 else _with_1(config, setting)
 
 
 def _with_2(config: AccelerateConfig, setting: Setting) -> Unapplied:
-    if setting.name == _FORWARD_PREFETCH and setting.word in ("TRUE", "YES", "1"):
+    if setting.name == _FORWARD_PREFETCH and setting.is_on:
         return Unapplied(setting, "accelerate does not pass it on to `fully_shard`")
     if setting.name != STRATEGY or not setting.word:
         return Unapplied(setting)

@@ -66,6 +66,8 @@ CLASSES = "fsdp_transformer_layer_cls_to_wrap"
 SIZE = "fsdp_min_num_params"
 SYNC = "fsdp_sync_module_states"
 RAM_EFFICIENT = "fsdp_cpu_ram_efficient_loading"
+CHECKPOINTING = "fsdp_activation_checkpointing"
+OFFLOAD_ACTIVATIONS = "fsdp_activation_checkpointing_offload"
 WRAPS_CLASSES = "TRANSFORMER_BASED_WRAP"
 WRAPS_BY_SIZE = "SIZE_BASED_WRAP"
 BOOLEANS = frozenset({"TRUE", "FALSE"})
@@ -84,10 +86,11 @@ RESHARDS: Mapping[str, bool] = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Releases in which a setting has an effect: from ``since`` to before ``until``."""
+    """What releases from ``since`` to before ``until`` do with a setting."""
 
     since: Release
     until: Release | None
+    effect: bool
     takes: frozenset[str]
 
     def holds(self, release: Release) -> bool:
@@ -117,7 +120,8 @@ class Settings:
 
     def has_effect(self, name: str, version: int) -> bool:
         """Return whether a setting has an effect with a version of FSDP."""
-        return self._row(name, version) is not None
+        row = self._row(name, version)
+        return row is not None and row.effect
 
     def takes(self, name: str, version: int) -> frozenset[str]:
         """Return the words that a setting takes, in capitals; none if it takes any."""
@@ -141,7 +145,8 @@ def settings() -> tuple[Settings, ...]:
     rows: dict[tuple[str, int], tuple[_Row, ...]] = {}
     for row in others:
         until = _release(row["until"]) if row["until"] else None
-        made = _Row(_release(row["since"]), until, frozenset(row["takes"].split()))
+        takes = frozenset(row["takes"].split())
+        made = _Row(_release(row["since"]), until, row["effect"] == "yes", takes)
         key = row["name"], int(row["fsdp_version"])
         rows[key] = (*rows.get(key, ()), made)
     releases = sorted(map(_release, first["takes"].split()))

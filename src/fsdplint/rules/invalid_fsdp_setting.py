@@ -8,10 +8,19 @@ from functools import partial
 
 from fsdplint.configs.accelerate import AccelerateConfig, Setting
 from fsdplint.configs.document import Mapping, Scalar, Sequence
-from fsdplint.configs.edits import new_value
+from fsdplint.configs.edits import insertion, new_value
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
-from fsdplint.knowledge.accelerate_settings import BOOLEANS, CLASSES, POLICY, SYNC, WRAPS_CLASSES
+from fsdplint.knowledge.accelerate_settings import (
+    BOOLEANS,
+    CHECKPOINTING,
+    CLASSES,
+    OFFLOAD_ACTIVATIONS,
+    POLICY,
+    SIZE,
+    WRAPS_BY_SIZE,
+    WRAPS_CLASSES,
+)
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -34,19 +43,52 @@ def config_reports(config: AccelerateConfig) -> Iterator[Report]:
         yield _report(config, number, "FSDP has the versions 1 and 2", ("1", "2"))
     if version is None:
         return
+    yield from _offload(config)
+    policy = config.get(POLICY)
+    by_size = policy is not None and policy.word == WRAPS_BY_SIZE
     for setting in config.settings:
+        if setting.name == SIZE and not by_size:
+            continue
         if setting.name == CLASSES:
             yield from _classes(config, setting)
-        elif setting.name != SYNC and config.refuses(setting, version):
+        elif config.refuses(setting, version):
             words = config.words(setting.name, version)
             yield _report(config, setting, f"it takes {_listed(words)}", words)
+
+
+def _offload(config: AccelerateConfig) -> Iterator[Report]:
+    """Yield a report if activations are to be offloaded that are not checkpointed."""
+    offload, checkpoint = config.get(OFFLOAD_ACTIVATIONS), config.get(CHECKPOINTING)
+    if offload is None or not offload.is_on or config.version != 2 or config.mapping.merged:
+        return
+    if checkpoint is not None and (checkpoint.is_on or not checkpoint.word):
+        return
+    if not config.have_effect(OFFLOAD_ACTIVATIONS, 2):
+        return
+
+    def fix() -> Fix | Declined:
+        if checkpoint is None:
+            edit = insertion(config.path, config.text, config.mapping, CHECKPOINTING, "true")
+        elif isinstance(checkpoint.entry.value, Scalar):
+            edit = new_value(config.path, checkpoint.entry.value, "true")
+        else:
+            return Declined("the other setting is no word; correct it by hand")
+        return Fix(f"set `{CHECKPOINTING}: true`", Safety.UNSAFE, (edit,))
+
+    yield Report(
+        config.span(offload.entry),
+        f"accelerate refuses `{config.shown(offload)}` without `{CHECKPOINTING}: true`",
+        "is refused",
+        (Evidence(config.span(checkpoint.entry), "this is not on"),) if checkpoint else (),
+        fix,
+    )
 
 
 def _listed(words: tuple[str, ...]) -> str:
     """Return how users write the words that a setting takes."""
     if set(words) >= BOOLEANS:
         return "true or false"
-    names = [word for word in words if not word.isdigit() and word != "NONE"]
+    names = [word for word in words if not word.isdigit() and word != "NULL"]
     return ", ".join(names) if names else "an integer"
 
 

@@ -35,7 +35,7 @@ def config_reports(config: AccelerateConfig) -> Iterator[Report]:
     policy = config.get(POLICY)
     if not config.shards or config.mapping.merged or config.version is None:
         return
-    if policy is not None and policy.word not in ("NONE", "NO_WRAP"):
+    if policy is not None and policy.word not in ("NULL", "NO_WRAP"):
         return
     idle = [each for name in (CLASSES, SIZE) if (each := config.get(name))]
     names = " and ".join(f"`{each.entry.name}`" for each in idle)

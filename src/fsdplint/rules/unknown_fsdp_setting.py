@@ -26,9 +26,7 @@ RULE = declare(
 
 def config_reports(config: AccelerateConfig) -> Iterator[Report]:
     """Yield a report for each setting that every release of the project ignores or refuses."""
-    if not config.shards:
-        return
-    for setting in config.settings:
+    for setting in config.settings if config.shards else ():
         if any(release.is_known(setting.name) for release in config.releases):
             continue
         name = _close(config, setting)
@@ -41,7 +39,7 @@ def config_reports(config: AccelerateConfig) -> Iterator[Report]:
             (),
             partial(_fix, config, setting, name),
         )
-    if not config.root.merged:
+    if config.shards is not None and not config.root.merged:
         unknown = (e for e in config.root.entries if e.name and e.name not in FIELDS)
         yield from (_refused(config, entry) for entry in unknown)
 

@@ -1,0 +1,78 @@
+"""What is known of accelerate's settings is what the installed release does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from accelerate.commands import to_fsdp2
+from accelerate.commands.config.config_args import ClusterConfig
+from accelerate.utils.constants import FSDP_SHARDING_STRATEGY
+
+from fsdplint.knowledge.accelerate_settings import (
+    FIELDS,
+    OTHER_NAMES,
+    RESHARDS,
+    STRATEGIES,
+    settings,
+)
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+CODE = """
+import accelerate, accelerate_settings
+print(accelerate.__version__)
+for name, version, effect, takes in accelerate_settings.measured():
+    if effect or takes:
+        print(name, version, effect, *takes.split())
+"""
+
+
+def test_the_table_is_what_the_installed_release_does() -> None:
+    path = os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", CODE],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    release, *lines = done.stdout.splitlines()
+    newest = settings()[-1]
+    assert release.split(".")[:2] == [str(part) for part in newest.release]
+    known = {name for name, _ in newest.rows}
+    expected = {
+        (name, str(version), str(effect), *sorted(takes))
+        for version in (1, 2)
+        for name in known
+        for effect in [newest.has_effect(name, version)]
+        for takes in [newest.takes(name, version)]
+        if effect or takes
+    }
+    assert {(n, v, e, *sorted(words)) for n, v, e, *words in map(str.split, lines)} == expected
+
+
+def test_releases_are_in_order_and_version_2_is_since_1_6() -> None:
+    releases = [each.release for each in settings()]
+    assert releases == sorted(set(releases))
+    assert {each.release for each in settings() if each.is_known("fsdp_version")} == {
+        release for release in releases if release >= (1, 6)
+    }
+
+
+def test_fields_are_those_of_a_config_file() -> None:
+    assert set(ClusterConfig.__dataclass_fields__) <= FIELDS
+
+
+def test_strategies_are_those_of_accelerate() -> None:
+    assert list(dict.fromkeys(STRATEGIES.values())) == FSDP_SHARDING_STRATEGY
+    assert [STRATEGIES[str(number)] for number in range(1, 6)] == FSDP_SHARDING_STRATEGY
+    converted = to_fsdp2.ARGUMENT_VALUE_MAPPING["fsdp_sharding_strategy"]
+    assert RESHARDS.items() <= converted.items()
+
+
+def test_other_names_are_of_settings() -> None:
+    known = {name for each in settings() for name in each.names(1)}
+    assert set(OTHER_NAMES.values()) <= known
+    assert not OTHER_NAMES.keys() & set(settings()[-1].names(1))

@@ -1,0 +1,86 @@
+"""Findings in config files are true, and safe fixes harm nothing, by accelerate itself."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fsdplint.check import check_text
+from fsdplint.finding import Finding, Safety
+from fsdplint.fixes.edits import apply
+from fsdplint.knowledge.accelerate_settings import settings
+
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+from accelerate_effect import Effect, effect
+
+NEWEST = settings()[-1]
+COUNT = 150
+IGNORED = ("unknown-fsdp-setting", "fsdp-setting-not-applied", "redundant-fsdp-setting")
+REFUSED = ("invalid-fsdp-setting", "ram-efficient-loading-without-sync")
+WORDS = ("true", "false", "'yes'", "null", "1", "3", "7", "FULL_SHARD", "NO_SHARD", "NO_WRAP")
+CLASSES = ("Block", "Linear", "'Block,Linear'", "'Block, Linear'", "[Block]", "''", "null")
+NAMES = sorted({*NEWEST.names(1), *NEWEST.names(2), "fsdp_cpu_offload", "fsdp_limit_all_gathers"})
+
+
+def made(seed: int) -> str:
+    """A config file with settings and values at random, most of them such as are taken."""
+    chance = random.Random(seed)
+    version = chance.choice((None, 1, 2, 2))
+    lines = [f"fsdp_version: {version}"] if version else ["fsdp_offload_params: false"]
+    for name in chance.sample(NAMES, chance.randrange(1, 7)):
+        if name == "fsdp_version":
+            continue
+        taken = sorted(NEWEST.takes(name, chance.choice((1, 2))))
+        words = taken if taken and chance.random() < 0.8 else WORDS
+        if name.endswith("cls_to_wrap"):
+            words = CLASSES
+        shown = name if chance.random() < 0.9 else name.removeprefix("fsdp_")
+        lines.append(f"{shown}: {chance.choice(words)}")
+    section = "".join(f"  {line}\n" for line in dict.fromkeys(lines))
+    kind = chance.choice(("FSDP", "FSDP", "FSDP", "FSDP", "MULTI_GPU"))
+    top = chance.choice(("", "", "", "", "num_proceses: 1\n"))
+    return f"distributed_type: {kind}\nnum_processes: 2\n{top}fsdp_config:\n{section}"
+
+
+def without(text: str, finding: Finding) -> str:
+    """The text without the line of a finding."""
+    start = text.rindex("\n", 0, finding.span.start) + 1
+    return text[:start] + text[text.index("\n", start) + 1 :]
+
+
+def wrong(text: str, before: Effect) -> Iterator[str]:
+    """What is not so of the findings in a text."""
+    found = check_text(text, "config.yaml")
+    for finding in found:
+        if "`accelerate launch` refuses this file" in finding.message:
+            true = "unknown keys" in str(before.get("error"))
+        elif finding.rule in IGNORED:
+            true = effect(without(text, finding)) == before
+        elif finding.rule in REFUSED:
+            true = "error" in before
+        elif finding.rule == "no-wrap-policy":
+            calls = before.get("calls", [])
+            true = "error" in before or (isinstance(calls, list) and len(calls) == 1)
+        else:
+            assert finding.rule == "fsdp-config-unused"
+            true = before == {"sharding": "none"} or "error" in before
+        if not true:
+            yield f"false: {finding.message}"
+        if finding.fix and finding.fix.safety is Safety.SAFE:
+            after = effect(apply(text, finding.fix.edits))
+            if "error" not in before and after != before:
+                yield f"harm: {finding.message}"
+    reported = any(f.rule in REFUSED or "refuses" in f.message for f in found)
+    if "error" in before and not reported:
+        yield f"missed: {before['error']}"
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_findings_are_true_and_errors_are_found(part: int) -> None:
+    for seed in range(part, COUNT, 5):
+        text = made(seed)
+        assert not list(wrong(text, effect(text))), text
