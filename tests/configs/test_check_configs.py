@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from fsdplint import start
 from fsdplint.check import check
+from fsdplint.cli import main as cli
 from fsdplint.settings.config import defaults
 from fsdplint.settings.rule_selection import EVERYTHING
 
@@ -139,3 +142,58 @@ def test_comments_suppress(tmp_path: Path) -> None:
         assert found(tmp_path) == []
     (tmp_path / "a.yaml").write_text(CLEAN + f"  # {comment}\n")
     assert found(tmp_path) == [("a.yaml", "unused-suppression")]
+
+
+def test_the_command_fixes_and_suppresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> int:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["check", *arguments])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code
+
+    ours = tmp_path / "ours.yaml"
+    ours.write_bytes(b"\xef\xbb\xbf" + IGNORED.replace("\n", "\r\n").encode())
+    assert run("--fix") == 0
+    assert ours.read_bytes() == b"\xef\xbb\xbf" + CLEAN.replace("\n", "\r\n").encode()
+
+    ours.write_text(IGNORED.replace("limit_all_gathers", "cpu_offload"))
+    assert run("--fix") == 1
+    assert run("--fix", "--unsafe-fixes") == 0
+    assert ours.read_text() == IGNORED.replace("limit_all_gathers", "offload_params")
+
+    ours.write_text(IGNORED)
+    theirs = tmp_path / "theirs.json"
+    settings = {"fsdp_auto_wrap_policy": "SIZE_BASED_WRAP", "fsdp_limit_all_gathers": True}
+    text = json.dumps({"distributed_type": "FSDP", "fsdp_config": settings})
+    theirs.write_text(text)
+    capsys.readouterr()
+    assert run("--add-ignore", "ours", "-q") == 1
+    assert "ignore[unknown-fsdp-setting] -- ours\n" in ours.read_text()
+    assert theirs.read_text() == text
+    assert run("--add-ignore", "ours", str(theirs)) == 1
+    said = "theirs.json: JSON has no comments; use per-file-ignores or a baseline\n"
+    assert said in capsys.readouterr().err
+    assert run("--show-files") == 0
+    assert capsys.readouterr().out == f"{ours}\n{theirs}\n"
+
+
+def test_a_run_is_repeated_when_a_config_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fsdplint", "check"])
+    file = tmp_path / "a.yaml"
+    for text, code in ((IGNORED, 1), (IGNORED, 1), (CLEAN, 0), (IGNORED, 1)):
+        file.write_text(text)
+        with pytest.raises(SystemExit) as ended:
+            start.main()
+        assert ended.value.code == code
+    (tmp_path / "b.yml").write_text(IGNORED)
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        start.main()
+    assert "Found 2 findings in 2 files" in capsys.readouterr().out

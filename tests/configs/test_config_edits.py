@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fsdplint.configs.document import Mapping, Scalar, parse
-from fsdplint.configs.edits import insertion, new_value, removal, renaming
-from fsdplint.finding import Safety
+from fsdplint.configs.edits import insertion, intact, new_value, removal, renaming
+from fsdplint.finding import Edit, Safety, Span
 from fsdplint.fixes.edits import apply
 
 BLOCK = "a: 1\n\n# about b\nb: 'x'  # b\nc:\n  - 1\n  - 2\nd: ~"
@@ -67,6 +67,20 @@ def test_an_empty_value_is_set_behind_a_blank() -> None:
     value = root(text).entries[0].value
     assert isinstance(value, Scalar)
     assert apply(text, [new_value("a.yaml", value, "y")]) == "a: y\nb: 1\n"
+
+
+def test_other_entries_have_to_stay_the_same() -> None:
+    old = "a: 1\nb: {c: [1, .nan], d: 2}\n"
+    start = old.index("d: 2")
+    edit = Edit(Span("a.yaml", start, start + 4), "e: 3")
+    for new, same in (
+        (old.replace("d: 2", "e: 3"), True),
+        (old.replace("d: 2", "e: 3").replace("a: 1", "a: 2"), False),
+        (old.replace("d: 2", "e: 3").replace("[1, .nan]", "[1, 2]"), False),
+        (old.replace("d: 2", "e: 3").replace("a: 1\n", ""), False),
+        ("a: 1\n---\nb: 1\n", False),
+    ):
+        assert intact(old, new, "a.yaml", [edit]) is same
 
 
 def test_an_entry_is_put_before_the_others() -> None:

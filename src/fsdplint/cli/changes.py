@@ -20,6 +20,8 @@ from fsdplint.report.diff import diff as diff_report
 from fsdplint.report.places import located, shown
 from fsdplint.report.style import Style
 
+_NO_COMMENTS = "JSON has no comments; use per-file-ignores or a baseline"
+
 Files = Sequence[tuple[SourceFile, SourceFile]]
 
 
@@ -56,12 +58,14 @@ def _made(outcome: Outcome, recheck: Recheck, options: Options) -> Changes:
 
     if options.add_ignore is None:
         return fixed(outcome, recheck, options.unsafe_fixes)
-    from fsdplint.suppression.add_ignore import with_comments
+    from fsdplint.suppression.add_ignore import NO_COMMENTS, with_comments
 
     reason = options.add_ignore.strip()
     changes = fixed(outcome, recheck, False, lambda found: with_comments(found, reason))
     linked = [(path, DECLINED.format("it")) for path in sorted(outcome.linked)]
-    return replace(changes, notes=(*changes.notes, *linked))
+    others = {finding.span.path for finding in outcome.findings} - outcome.linked
+    bare = [(path, _NO_COMMENTS) for path in sorted(others) if path.endswith(NO_COMMENTS)]
+    return replace(changes, notes=(*changes.notes, *linked, *bare))
 
 
 def _is_refuted(changes: Changes, script: str, options: Options) -> bool:

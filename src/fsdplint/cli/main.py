@@ -21,7 +21,7 @@ import click
 from fsdplint import __version__
 from fsdplint.cache.recording import recording
 from fsdplint.cli import CLEAN, FAILED, INTERRUPTED
-from fsdplint.files.discover import SUFFIXES
+from fsdplint.files.discover import SUFFIXES, is_config
 from fsdplint.process.streams import tolerate_any_text
 from fsdplint.process.terminal import color_option, printable
 from fsdplint.suggest import suggest
@@ -140,7 +140,7 @@ class _Commands(click.Group):
 
 
 def _is_path(word: str) -> bool:
-    return word == "-" or word.endswith(SUFFIXES) or os.path.lexists(word)
+    return word == "-" or word.endswith(SUFFIXES) or is_config(word) or os.path.lexists(word)
 
 
 def _check_of(words: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from fsdplint.check_configs import candidates
 from fsdplint.cli import CLEAN, FAILED
 from fsdplint.cli.plan import Plan
 from fsdplint.files.discover import Patterns, discover
@@ -27,6 +28,7 @@ def show_files(plan: Plan) -> int:
         paths = [Path(path) for path in group.paths if absolute(path) not in plan.piped]
         found = discover(paths, group.settings.exclude)
         files.update(map(absolute, found.files))
+        files.update(candidates(map(absolute, found.configs)))
         for failure in found.failures:
             code = FAILED
             click.echo(f"fsdplint: {shown_path(failure.path)}: {failure.reason}", err=True)

@@ -9,7 +9,13 @@ from pathlib import Path
 import click
 
 from fsdplint.cli import CLEAN
-from fsdplint.files.discover import SKIPPED_DIRECTORIES, SUFFIXES, is_project, project_root
+from fsdplint.files.discover import (
+    SKIPPED_DIRECTORIES,
+    SUFFIXES,
+    is_config,
+    is_project,
+    project_root,
+)
 from fsdplint.files.file import absolute
 
 _SETTINGS = frozenset({".gitignore", "fsdplint.toml", "pyproject.toml"})
@@ -84,4 +90,5 @@ def _matters(path: str, more: Sequence[str]) -> bool:
     file = Path(path)
     if SKIPPED_DIRECTORIES.intersection(file.parts):
         return False
-    return path.endswith(SUFFIXES) or file.name in _SETTINGS or path in map(absolute, more)
+    checked = path.endswith(SUFFIXES) or is_config(path)
+    return checked or file.name in _SETTINGS or path in map(absolute, more)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence as Sequence_
 
-from fsdplint.configs.document import Entry, Mapping, Scalar, Sequence
+from fsdplint.configs.document import Entry, Mapping, Node, Scalar, Sequence, parse, values
 from fsdplint.finding import Edit, Safety, Span
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
@@ -69,6 +70,36 @@ def insertion(path: str, text: str, mapping: Mapping, name: str, value: str) -> 
     between = text[mapping.start + 1 : first.start] or " "
     entry = f"{quote}{name}{quote}: {word},{between}"
     return Edit(Span(path, first.start, first.start), entry)
+
+
+def intact(old: str, new: str, path: str, edits: Sequence_[Edit]) -> bool:
+    """Return whether each entry that no edit touches has the same value in ``new``.
+
+    Raises:
+        InvalidSyntax: one of the texts cannot be parsed.
+    """
+    before, after = parse(old, path), parse(new, path)
+    if before is None or after is None:
+        return False
+    known = {place: repr(scalar.value) for place, scalar in values(after)}  # nan is not nan
+    touched = [edit.span for edit in edits if edit.span.start < edit.span.end]
+
+    def is_same(node: Node, place: tuple[str, ...]) -> bool:
+        if any(span.start <= node.end and node.start <= span.end for span in touched):
+            if isinstance(node, Scalar):
+                return True
+        elif isinstance(node, Scalar):
+            return known.get(place) == repr(node.value)
+        if isinstance(node, Sequence):
+            return all(is_same(item, (*place, str(n))) for n, item in enumerate(node.items))
+        assert isinstance(node, Mapping)
+        return all(
+            is_same(entry.value, (*place, str(entry.key.value)))
+            for entry in node.entries
+            if not any(s.start <= entry.key.end and entry.key.start <= s.end for s in touched)
+        )
+
+    return is_same(before, ())
 
 
 def _line_start(text: str, offset: int) -> int:

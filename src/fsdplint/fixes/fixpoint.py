@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fsdplint.files.discover import CONFIG_SUFFIXES
+from fsdplint.files.discover import is_config
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit, Finding, Safety
@@ -178,7 +178,7 @@ def _edited(texts: dict[str, str], fixing: Sequence[Finding]) -> dict[str, str]:
     except ValueError as error:
         raise RefusedError(f"its edits conflict: {error}") from error
     for path, text in new.items():
-        if path.endswith(CONFIG_SUFFIXES):
+        if is_config(path):
             _check_config(path, texts[path], text, edits[path])
         else:
             _check(texts[path], text, edits[path])
@@ -197,23 +197,14 @@ def _check(old: str, new: str, edits: Sequence[Edit]) -> None:
 
 
 def _check_config(path: str, old: str, new: str, edits: Sequence[Edit]) -> None:
-    """Expect that the entries of a config file that no edit touches have the same values."""
-    from fsdplint.configs.document import parse, values
+    from fsdplint.configs.edits import intact as same_settings
 
     try:
-        before, after = parse(old, path), parse(new, path)
+        same = same_settings(old, new, path, edits)
     except InvalidSyntax:
         raise RefusedError("the fixed file cannot be parsed") from None
-    if before is None or after is None:
-        raise RefusedError("the fixed file is not one document")
-    kept = {place: repr(scalar.value) for place, scalar in values(after)}  # nan is not nan
-    for place, scalar in values(before):
-        touched = any(
-            e.span.start <= scalar.end and scalar.start <= e.span.end and e.span.start < e.span.end
-            for e in edits
-        )
-        if not touched and kept.get(place) != repr(scalar.value):
-            raise RefusedError("it would change other settings, too")
+    if not same:
+        raise RefusedError("it would change other settings, too")
 
 
 def _identity(finding: Finding, texts: Mapping[str, str]) -> _Identity:

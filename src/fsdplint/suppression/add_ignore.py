@@ -13,6 +13,8 @@ from fsdplint.finding import Edit, Finding, Fix, Safety, Span
 from fsdplint.outcome import Outcome
 from fsdplint.suppression.comments import NEVER_SUPPRESSED, UNUSED, directive, has_directive
 
+# Kinds of files that have no comments.
+NO_COMMENTS = (".json",)
 # A comment that suppresses a comment is useless; these rules have separate fixes.
 _LEFT = NEVER_SUPPRESSED | {UNUSED}
 
@@ -20,14 +22,14 @@ _LEFT = NEVER_SUPPRESSED | {UNUSED}
 def with_comments(outcome: Outcome, reason: str) -> list[Finding]:
     """Return the findings; the first one on each statement has the comment as its fix.
 
-    Those in a file that is not to be written have none.
+    Those in a file that is not to be written, or has no comments, have none.
 
     Args:
         reason: what the comments say, in one line.
     """
     findings = []
     for path, inside in groupby(outcome.findings, key=lambda finding: finding.span.path):
-        if path in outcome.linked:
+        if path in outcome.linked or path.endswith(NO_COMMENTS):
             findings += [replace(finding, fix=None) for finding in inside]
         else:
             findings += _in_file(outcome.sources[path], list(inside), reason)
