@@ -32,11 +32,13 @@ MODULES = frozenset(
 
 # Modules of our own: that of a command, of a report, and of a rule. Where LibCST is installed is
 # looked up without importing it; other processes run `parallel.py` of the frontend. The reader of
-# flight recorder dumps unpickles no class and no function.
+# flight recorder dumps unpickles no class and no function. Of YAML the nodes are composed, and of
+# these plain values constructed by PyYAML's safe constructor.
 OWN = [
     ("cache/ir_pack.py", "importlib"),
     ("cli/main.py", "importlib"),
     ("cli/main.py", "import_module"),
+    ("configs/document.py", "yaml"),
     ("engine/frontend/parallel.py", "subprocess"),
     ("engine/frontend/parallel.py", "subprocess"),
     ("pages/flight_recorder.py", "pickle"),

@@ -59,10 +59,8 @@ class Rule:
 
     def reports(self, program: Program) -> Iterator[Report]:
         """Return the rule's reports on ``program``; the first call imports its module."""
-        module = import_module(f"fsdplint.rules.{self.name.replace('-', '_')}")
         # The tool's own rules are about files, and have no function for programs.
-        reports: Iterator[Report] = getattr(module, "reports", _none)(program)
-        return reports
+        return self._made("reports", program)
 
     def reports_on(self, kind: str, value: object) -> Iterator[Report]:
         """Return the rule's reports on what a file of another kind than Python holds.
@@ -71,8 +69,11 @@ class Rule:
             kind: what the function of rules for it is called by, e.g. "config" for
                 `config_reports`; rules without the function have no reports.
         """
+        return self._made(f"{kind}_reports", value)
+
+    def _made(self, function: str, value: object) -> Iterator[Report]:
         module = import_module(f"fsdplint.rules.{self.name.replace('-', '_')}")
-        reports: Iterator[Report] = getattr(module, f"{kind}_reports", _none)(value)
+        reports: Iterator[Report] = getattr(module, function, _none)(value)
         return reports
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.configs.document import Mapping, Scalar, parse
+from fsdplint.configs.document import parse
 from fsdplint.configs.edits import insertion, intact, new_value, removal, renaming
+from fsdplint.configs.nodes import Mapping, Scalar
 from fsdplint.finding import Edit, Safety, Span
 from fsdplint.fixes.edits import apply
 

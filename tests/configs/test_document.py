@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.configs.document import MOST, UNKNOWN, Mapping, Node, Scalar, Sequence, parse, values
+from fsdplint.configs.document import MOST, parse
+from fsdplint.configs.edits import intact
+from fsdplint.configs.nodes import UNKNOWN, Mapping, Node, Scalar, Sequence, values
 from fsdplint.files.invalid import InvalidSyntax
 
 TEXT = """\
@@ -113,6 +115,9 @@ def test_aliases_do_not_multiply() -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
     root = read("\n".join(lines))
     assert len(root.entries) == 30
+    assert len(list(values(root))) == 10
+    text = "\n".join(lines)
+    assert intact(text, text, "a.yaml", [])
 
 
 def test_what_contains_itself_ends() -> None:

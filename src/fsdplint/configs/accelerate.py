@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.configs.document import UNKNOWN, Entry, Mapping, Node, Scalar
+from fsdplint.configs.nodes import UNKNOWN, Entry, Mapping, Node, Scalar
 from fsdplint.finding import Span
 from fsdplint.knowledge.accelerate_settings import RAM_EFFICIENT, SYNC, Settings
 

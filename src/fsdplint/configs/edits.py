@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from collections.abc import Sequence as Sequence_
 
-from fsdplint.configs.document import Entry, Mapping, Node, Scalar, Sequence, parse, values
+from fsdplint.configs.document import parse
+from fsdplint.configs.nodes import Entry, Mapping, Node, Scalar, Sequence, children, values
 from fsdplint.finding import Edit, Safety, Span
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
@@ -82,24 +84,31 @@ def intact(old: str, new: str, path: str, edits: Sequence_[Edit]) -> bool:
     if before is None or after is None:
         return False
     known = {place: repr(scalar.value) for place, scalar in values(after)}  # nan is not nan
-    touched = [edit.span for edit in edits if edit.span.start < edit.span.end]
+    spans = [edit.span for edit in edits if edit.span.start < edit.span.end]
+    renamed = {
+        id(entry.value)
+        for entry in _entries(before)
+        if any(span.start <= entry.key.end and entry.start <= span.end for span in spans)
+    }
+    return all(
+        known.get(place) == repr(scalar.value)
+        for place, scalar in values(before, renamed)
+        if not any(span.start <= scalar.end and scalar.start <= span.end for span in spans)
+    )
 
-    def is_same(node: Node, place: tuple[str, ...]) -> bool:
-        if any(span.start <= node.end and node.start <= span.end for span in touched):
-            if isinstance(node, Scalar):
-                return True
-        elif isinstance(node, Scalar):
-            return known.get(place) == repr(node.value)
-        if isinstance(node, Sequence):
-            return all(is_same(item, (*place, str(n))) for n, item in enumerate(node.items))
-        assert isinstance(node, Mapping)
-        return all(
-            is_same(entry.value, (*place, str(entry.key.value)))
-            for entry in node.entries
-            if not any(s.start <= entry.key.end and entry.key.start <= s.end for s in touched)
-        )
 
-    return is_same(before, ())
+def _entries(node: Node) -> Iterator[Entry]:
+    """Yield the entries in a node, those that aliases refer to once."""
+    seen: set[int] = set()
+    left = [node]
+    while left:
+        each = left.pop()
+        if isinstance(each, Scalar) or id(each) in seen:
+            continue
+        seen.add(id(each))
+        left += [child for _, child in children(each)]
+        if isinstance(each, Mapping):
+            yield from each.entries
 
 
 def _line_start(text: str, offset: int) -> int:

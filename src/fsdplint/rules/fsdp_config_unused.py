@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.configs.accelerate import AccelerateConfig
-from fsdplint.configs.document import Scalar
 from fsdplint.configs.edits import new_value
+from fsdplint.configs.nodes import Scalar
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.rule import Report, declare
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.configs.accelerate import AccelerateConfig, Setting
-from fsdplint.configs.document import Scalar
 from fsdplint.configs.edits import new_value, removal, renaming
+from fsdplint.configs.nodes import Scalar
 from fsdplint.configs.versions import RESHARD, STRATEGY, Unapplied, unapplied
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from functools import partial
 
 from fsdplint.configs.accelerate import AccelerateConfig, Setting
-from fsdplint.configs.document import Mapping, Scalar, Sequence
 from fsdplint.configs.edits import insertion, new_value
+from fsdplint.configs.nodes import Mapping, Scalar, Sequence
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
 from fsdplint.knowledge.accelerate_settings import (

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.configs.accelerate import AccelerateConfig, Setting
-from fsdplint.configs.document import Scalar
 from fsdplint.configs.edits import insertion, new_value
+from fsdplint.configs.nodes import Scalar
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
 from fsdplint.knowledge.accelerate_settings import (

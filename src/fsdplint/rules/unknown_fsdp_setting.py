@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from functools import partial
 
 from fsdplint.configs.accelerate import AccelerateConfig, Setting
-from fsdplint.configs.document import Entry
 from fsdplint.configs.edits import removal, renaming
+from fsdplint.configs.nodes import Entry
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
 from fsdplint.knowledge.accelerate_settings import FIELDS, OTHER_NAMES
