@@ -92,10 +92,8 @@ def check(
         *map(absolute, discovery.files),
         *(path for path in given if path in overlay and not is_config(path)),
     ]
-    held_configs = [path for path in given if path in overlay and is_config(path)]
-    configs = check_configs(
-        [*map(absolute, discovery.configs), *held_configs], given, settings, overlay
-    )
+    named = {path for path in given if is_config(path)}
+    configs = check_configs(discovery.configs, named, settings, overlay)
     wanted = [file for file in sorted(files) if sources.read(file) is not None]
     failures = [*discovery.failures, *sources.failures]
     if not wanted and not failures and not configs.accounts:

@@ -6,7 +6,8 @@ reads them; a rule's module has a function for the kinds that it is about.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -45,7 +46,7 @@ class Kind:
 
     name: str
     names: Callable[[str], bool]
-    words: tuple[bytes, ...]
+    words: tuple[str, ...]
     read: Callable[[SourceFile, Releases], object | None]
     judged: str
 
@@ -64,11 +65,14 @@ KINDS = (
     Kind(
         "config",
         lambda path: path.endswith((".yaml", ".yml", ".json")),
-        (b"fsdp_config",),
+        ("fsdp_config",),
         _read_accelerate,
         "fsdplint.configs.accelerate.AccelerateConfig",
     ),
 )
+
+
+_WORDS = tuple(word.encode() for kind in KINDS for word in kind.words)
 
 
 @dataclass(slots=True)
@@ -82,59 +86,60 @@ class ConfigOutcome:
 
 
 def check_configs(
-    paths: Iterable[str],
-    given: frozenset[str],
+    found: Iterable[str],
+    named: Collection[str],
     settings: Settings,
     overlay: Mapping[str, SourceFile],
 ) -> ConfigOutcome:
-    """Return the findings in the files of other kinds among ``paths``.
+    """Return the findings in files of other kinds.
 
     Args:
-        given: what was named itself: it is accounted for, whatever it is.
+        found: the files of a search, named ones too.
+        named: absolute paths of files that are accounted for, whatever they are.
         overlay: by absolute path, what to read instead of a file on disk.
     """
     outcome = ConfigOutcome()
     releases = cache(_releases)
-    for path in paths:
+    for source in _candidates(found):
+        if source.path not in named:
+            _check(overlay.get(source.path, source), settings, releases, outcome)
+    for path in sorted(named):
         try:
-            source = overlay.get(path) or _loaded(path, path in given)
+            source = overlay.get(path) or _named(path)
         except SourceError as error:
             outcome.failures.append(error)
             outcome.accounts.append(_failed(path, error))
             continue
-        checked = source is not None and _check(source, settings, releases, outcome)
-        if path in given and not checked:
+        if not _check(source, settings, releases, outcome):
             outcome.accounts.append(Account(path, State.IRRELEVANT, _OTHER))
     return outcome
 
 
-def candidates(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the files that may be of a kind, by what is in them."""
-    return (path for path in paths if _loaded(path, False) is not None)
+def candidates(found: Iterable[str]) -> list[str]:
+    """Return the files of a search that may be of a kind, by what is in them."""
+    return [source.path for source in _candidates(found)]
 
 
-def _loaded(path: str, named: bool) -> SourceFile | None:
-    """Return a file that may be of a kind, None if it cannot be.
+def _candidates(found: Iterable[str]) -> Iterator[SourceFile]:
+    """Yield the files of a search that may be of a kind; most are not."""
+    for path in found:
+        with suppress(OSError, SourceError):
+            if disk.status(path).st_size <= _MOST:
+                data = disk.content(path, _MOST)
+                if any(word in data for word in _WORDS):
+                    yield from_bytes(data, path)
+
+
+def _named(path: str) -> SourceFile:
+    """Return the file at ``path``.
 
     Raises:
-        SourceError: it was named, and cannot be read.
+        SourceError: it cannot be read.
     """
     try:
-        if not named and disk.status(path).st_size > _MOST:
-            return None
-        data = regular(Path(path), _MOST)
-        return from_bytes(data, path) if _kinds(path, data) else None
-    except (OSError, SourceError) as error:
-        if not named:
-            return None
-        if isinstance(error, SourceError):
-            raise
+        return from_bytes(regular(Path(path), _MOST), path)
+    except OSError as error:
         raise SourceError(path, error.strerror or str(error)) from error
-
-
-def _kinds(path: str, data: bytes) -> list[Kind]:
-    of_name = [kind for kind in KINDS if kind.names(path)]
-    return [kind for kind in of_name if any(word in data for word in kind.words)]
 
 
 def _failed(path: str, error: SourceError) -> Account:
@@ -149,15 +154,16 @@ def _check(
     from fsdplint.configs.document import is_template
     from fsdplint.rules import RULES
     from fsdplint.run_rules import judge_on
-    from fsdplint.suppression.comments import suppress
+    from fsdplint.suppression import comments
 
     path, enabled = source.path, settings.enabled(source.path)
     found: list[Finding] = []
     values: list[tuple[str, object]] = []
     try:
-        for kind in _kinds(path, source.text.encode()):
-            value = kind.read(source, releases)
-            values += [(kind.name, value)] if value is not None else []
+        for kind in KINDS:
+            if kind.names(path) and any(word in source.text for word in kind.words):
+                value = kind.read(source, releases)
+                values += [(kind.name, value)] if value is not None else []
     except InvalidSyntax as error:
         if is_template(source.text):
             outcome.accounts.append(Account(path, State.SKIPPED, "a template"))
@@ -173,7 +179,7 @@ def _check(
             outcome.failures += judgement.faults
             found += judgement.findings
     chosen = [finding for finding in found if finding.rule in enabled]
-    outcome.findings += suppress(source, chosen, enabled, settings.target_torch)
+    outcome.findings += comments.suppress(source, chosen, enabled, settings.target_torch)
     return True
 
 

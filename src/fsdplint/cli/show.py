@@ -28,7 +28,7 @@ def show_files(plan: Plan) -> int:
         paths = [Path(path) for path in group.paths if absolute(path) not in plan.piped]
         found = discover(paths, group.settings.exclude)
         files.update(map(absolute, found.files))
-        files.update(candidates(map(absolute, found.configs)))
+        files.update(candidates(found.configs))
         for failure in found.failures:
             code = FAILED
             click.echo(f"fsdplint: {shown_path(failure.path)}: {failure.reason}", err=True)

@@ -119,7 +119,7 @@ class Discovery:
     files: tuple[Path, ...]
     failures: tuple[SourceError, ...]
     skipped: tuple[Skipped, ...] = ()
-    configs: tuple[Path, ...] = ()
+    configs: tuple[str, ...] = ()
 
 
 def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discovery:
@@ -141,7 +141,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[Patterns] = ()) -> Discove
             )
     walk.follow_links()
     every = sorted(walk.files.values(), key=lambda path: path.replace(os.sep, "/"))
-    configs = tuple(Path(path) for path in every if is_config(path))
+    configs = tuple(path for path in every if is_config(path))
     files = tuple(Path(path) for path in every if not is_config(path))
     return Discovery(files, tuple(walk.failures), tuple(walk.skipped), configs)
 

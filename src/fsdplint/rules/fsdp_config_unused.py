@@ -26,6 +26,9 @@ def config_reports(config: AccelerateConfig) -> Iterator[Report]:
     entry = config.root.get("distributed_type")
     if config.shards is not False or entry is None or not isinstance(entry.value, Scalar):
         return
+    number = config.root.get("num_processes")
+    if number and isinstance(number.value, Scalar) and number.value.value == 1:
+        return  # one process has nothing to shard
     kind = entry.value.value
     yield Report(
         config.span(config.section.key),
