@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.check_configs import check_configs
+from fsdplint.check_configs import ConfigOutcome, check_configs, read_around
 from fsdplint.engine.frontend.problem import syntax_problem
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped, SourceError
@@ -35,6 +35,7 @@ from fsdplint.suppression.comments import UNUSED, suppress
 if TYPE_CHECKING:
     from fsdplint.cache.ir_pack import Packs
     from fsdplint.engine.inspection.summary import Inspection
+    from fsdplint.engine.project.launch_settings import LaunchSettings
     from fsdplint.engine.project.project import Project, Reader
 
 
@@ -99,7 +100,7 @@ def check(
     if not wanted and not failures and not configs.accounts:
         failures = [SourceError(absolute(p), _nothing_in(Path(p))) for p in paths]
     record = Record(failures)
-    findings = deep(lambda: _findings(wanted, given, sources, settings, record, alone))
+    findings = deep(lambda: _findings(wanted, given, sources, settings, record, configs, alone))
     failures += sources.lost
     held = {**sources.held(), **configs.sources}
     findings = [finding for finding in findings if finding.paths <= held.keys()]
@@ -192,6 +193,10 @@ def inspect(
         raise SourceError(source.path, f"{source.line_name(line)}: {problem.message}")
     sources = Sources({**overlay, source.path: source}, most=sys.maxsize)
     root = project_root(Path(source.path))
+    configs = ConfigOutcome()
+    if is_project(root):
+        read_around(discover([root]).configs, configs)
+    launch = _launch(root, configs)
     own = sources.with_scripts([source.path])
     files = [*own, *_around(root, [source.path], sources.text)]
 
@@ -200,11 +205,11 @@ def inspect(
         closure = dict.fromkeys(
             file for each in own for file in import_closure(project, Path(each))
         )
-        found = summary.inspect(analyze(root, closure, sources.text), *own)
+        found = summary.inspect(analyze(root, closure, sources.text, launch=launch), *own)
         if any(e.path in own and e.name == TOP_LEVEL for e in found.entries):
             return found
         # A file that is no program is shown as part of the programs that import it.
-        program = analyze(root, list(map(Path, files)), sources.text)
+        program = analyze(root, list(map(Path, files)), sources.text, launch=launch)
         return summary.inspect(program, *own)
 
     found = deep(analyzed)
@@ -220,6 +225,7 @@ def _findings(
     sources: Sources,
     settings: Settings,
     record: Record,
+    configs: ConfigOutcome,
     alone: bool,
 ) -> list[Finding]:
     """Return the findings in the files ``wanted``, program by program, without suppressed ones.
@@ -232,7 +238,7 @@ def _findings(
     elsewhere: dict[str, list[Finding]] = {}
     single = frozenset() if alone else given
     for root, files in _programs(wanted, given).items():
-        for finding in _in_program(root, files, single, sources, settings, record):
+        for finding in _in_program(root, files, single, sources, settings, record, configs):
             at = found if finding.span.path in found else elsewhere
             at.setdefault(finding.span.path, []).append(finding)
     kept = [
@@ -270,6 +276,7 @@ def _in_program(
     sources: Sources,
     settings: Settings,
     record: Record,
+    configs: ConfigOutcome,
 ) -> Iterator[Finding]:
     """Yield the findings of the rules in a program, each in the file on disk that has its place.
 
@@ -278,11 +285,25 @@ def _in_program(
     """
     named = [file for file in files if file in single]
     around = _around(root, named, sources.text, settings.exclude)
+    if named and is_project(root):
+        read_around(discover([root], settings.exclude).configs, configs)
     every = sources.with_scripts((*files, *around))
     program = Files(root, every, sources.with_scripts(files))
     focus = sources.with_scripts(named)
-    for finding in _raised(program, focus, sources, record, settings.target_torch):
+    launch = _launch(root, configs)
+    for finding in _raised(program, focus, sources, record, settings.target_torch, launch):
         yield relocated(finding, sources.on_disk)
+
+
+def _launch(root: Path, configs: ConfigOutcome) -> LaunchSettings | None:
+    """Return the settings of FSDP that the programs below ``root`` are launched with."""
+    inside = [value for path, value in configs.values.items() if Path(path).is_relative_to(root)]
+    if not inside:
+        return None
+    from fsdplint.configs.accelerate import AccelerateConfig
+    from fsdplint.configs.launch import launch_settings
+
+    return launch_settings([value for value in inside if isinstance(value, AccelerateConfig)])
 
 
 def _of_imported(
@@ -381,16 +402,20 @@ def _raised(
     sources: Sources,
     record: Record,
     torch: TorchRange,
+    launch: LaunchSettings | None,
 ) -> Iterator[Finding]:
     """Yield what every rule finds in the files to be checked, and in the programs of named ones.
 
     Files that do not parse are noted.
     """
     from fsdplint.engine.project.prefilter import mentions_sharding
+    from fsdplint.knowledge.frameworks import uses_launcher
 
     root, every = program_files.root, list(map(Path, program_files.every))
-    readable = (path for path in every if not sources.is_left(path))
-    if not any(mentions_sharding(sources.text(path) or "") for path in readable):
+    texts = (sources.text(path) or "" for path in every if not sources.is_left(path))
+    if not any(
+        mentions_sharding(text) or (launch is not None and uses_launcher(text)) for text in texts
+    ):
         record.irrelevant.update(
             dict.fromkeys(map(sources.on_disk, program_files.checked), _UNRELATED)
         )
@@ -401,9 +426,8 @@ def _raised(
 
     focus = list(map(Path, program_files.checked))
     ir_cache = sources.ir_cache(root)
-    program = analyze(
-        root, every, sources.text, focus, torch, ir_cache, sources.is_left, sources.is_outdated
-    )
+    left, outdated = sources.is_left, sources.is_outdated
+    program = analyze(root, every, sources.text, focus, torch, ir_cache, left, outdated, launch)
     program = replace(program, line_name=sources.line_name)
     for rule in RULES:
         if sources.is_outdated():

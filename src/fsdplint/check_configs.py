@@ -77,12 +77,17 @@ _WORDS = tuple(word.encode() for kind in KINDS for word in kind.words)
 
 @dataclass(slots=True)
 class ConfigOutcome:
-    """The end of the part: like `Outcome`, for config files."""
+    """The end of the part: like `Outcome`, for config files.
+
+    Attributes:
+        values: by path, what the rules judged.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     sources: dict[str, SourceFile] = field(default_factory=dict)
     failures: list[SourceError] = field(default_factory=list)
     accounts: list[Account] = field(default_factory=list)
+    values: dict[str, object] = field(default_factory=dict)
 
 
 def check_configs(
@@ -118,6 +123,17 @@ def check_configs(
 def candidates(found: Iterable[str]) -> list[str]:
     """Return the files of a search that may be of a kind, by what is in them."""
     return [source.path for source in _candidates(found)]
+
+
+def read_around(found: Iterable[str], outcome: ConfigOutcome) -> None:
+    """Add what files of a search hold that are not checked, but may be launched with the code."""
+    releases = cache(_releases)
+    for source in _candidates(found):
+        with suppress(InvalidSyntax):
+            value = _read_accelerate(source, releases)
+            if value is not None and source.path not in outcome.values:
+                outcome.values[source.path] = value
+                outcome.sources[source.path] = source
 
 
 def _candidates(found: Iterable[str]) -> Iterator[SourceFile]:
@@ -172,6 +188,7 @@ def _check(
     if not values and not found:
         return False
     outcome.sources[path] = source
+    outcome.values.update((path, value) for _, value in values)
     outcome.accounts.append(Account(path, State.CHECKED))
     for rule in RULES:
         for name, value in values if rule.is_of_configs and rule.name in enabled else ():

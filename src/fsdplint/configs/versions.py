@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.configs.accelerate import AccelerateConfig, Setting
-from fsdplint.knowledge.accelerate_settings import RESHARDS, STRATEGIES
+from fsdplint.knowledge.accelerate_settings import RESHARDS, STRATEGIES, STRATEGY
 
-STRATEGY = "fsdp_sharding_strategy"
 RESHARD = "fsdp_reshard_after_forward"
 _FORWARD_PREFETCH = "fsdp_forward_prefetch"
 _INSTEAD = {

@@ -22,6 +22,7 @@ from fsdplint.engine.interpreter.decisions import exclude, required_name
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.explore import explore
 from fsdplint.engine.interpreter.site import Guard, Site
+from fsdplint.engine.project.launch_settings import LaunchSettings
 from fsdplint.engine.project.project import Project, Reader
 from fsdplint.engine.project.relevance import note_unknown_origins, related_units
 from fsdplint.engine.project.unit import Unit
@@ -252,6 +253,7 @@ def analyze(
     ir_cache: IRCache | None = None,
     is_plain: Callable[[Path], bool] = lambda _: False,
     is_outdated: Callable[[], bool] = never,
+    launch: LaunchSettings | None = None,
 ) -> Program:
     """Analyze the program in ``files``, following imports to other files below ``root``.
 
@@ -262,12 +264,13 @@ def analyze(
         ir_cache: the IR of files from earlier runs, which this run adds to.
         is_plain: whether a file surely has no name of a sharding call, without reading it.
         is_outdated: whether nobody waits any more for the program.
+        launch: the settings of FSDP that it is launched with, None if not known.
 
     Raises:
         OutdatedError: nobody waits any more.
     """
     files = tuple(files)
-    project = Project(root, read, torch, ir_cache, is_plain)
+    project = Project(root, read, torch, ir_cache, is_plain, launch)
     for script in filter(is_written, files):
         project.folders.add(script)
     units = related_units(project, files, focus)

@@ -61,6 +61,7 @@ FIELDS = frozenset(
         "use_cpu",
     }
 )
+STRATEGY = "fsdp_sharding_strategy"
 POLICY = "fsdp_auto_wrap_policy"
 CLASSES = "fsdp_transformer_layer_cls_to_wrap"
 SIZE = "fsdp_min_num_params"

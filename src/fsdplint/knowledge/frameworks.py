@@ -136,6 +136,12 @@ def sets_sharding(text: str) -> bool:
     return named and _SETTINGS.search(text) is not None
 
 
+def uses_launcher(text: str) -> bool:
+    """Whether a file may use accelerate, which shards by the settings of its launch."""
+    return "Accelerator" in text and "accelerate" in text
+
+
+LAUNCHED_NAMES = frozenset({"Accelerator"})
 # What the classes are called that are used as attributes of their packages.
 FRAMEWORK_NAMES = frozenset(
     {"FSDPStrategy", "Fabric", "ModelParallelStrategy", "Trainer", "TrainingArguments"}

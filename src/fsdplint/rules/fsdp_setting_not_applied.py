@@ -8,9 +8,10 @@ from functools import partial
 from fsdplint.configs.accelerate import AccelerateConfig, Setting
 from fsdplint.configs.edits import new_value, removal, renaming
 from fsdplint.configs.nodes import Scalar
-from fsdplint.configs.versions import RESHARD, STRATEGY, Unapplied, unapplied
+from fsdplint.configs.versions import RESHARD, Unapplied, unapplied
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
+from fsdplint.knowledge.accelerate_settings import STRATEGY
 from fsdplint.rule import Report, declare
 
 RULE = declare(

@@ -1,15 +1,33 @@
 """The FSDP settings that a program passes to Hugging Face's accelerate.
 
-Without a plugin the settings come from a file or the environment, and are unknown.
+Without a plugin the settings come from a file or the environment. They are those of the project's
+config file if it has one, and unknown otherwise.
 Source: accelerate 1.0 to 1.15 (`accelerator.py`, `utils/dataclasses.py`).
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Call
-from fsdplint.engine.interpreter.values import Const, Object, Value, class_names, followed
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.interpreter.values import (
+    Const,
+    Object,
+    Origin,
+    Symbol,
+    Value,
+    class_names,
+    followed,
+)
 from fsdplint.knowledge.calls import Generation
 
+if TYPE_CHECKING:
+    from fsdplint.engine.interpreter.state import PathState
+
+# What decides how an accelerator shards, whatever it is launched with.
+_DECIDES = frozenset({"fsdp_plugin", "deepspeed_plugin", "deepspeed_plugins", "megatron_lm_plugin"})
 _PLUGIN = "FullyShardedDataParallelPlugin"
 
 
@@ -19,6 +37,19 @@ def is_accelerator(value: Value | None) -> bool:
     return any(
         name.split(".")[0] == "accelerate" and name.endswith("Accelerator") for name in names
     )
+
+
+def launched(state: PathState, made: Object) -> None:
+    """Give an accelerator without a plugin the one that the launcher's settings make."""
+    settings = state.project.launch
+    if settings is None or made.open or made.args or made.keywords.keys() & _DECIDES:
+        return
+    if not is_accelerator(made):
+        return
+    site = Site(settings.path, ir.Node(settings.start, settings.end))
+    plugin = state.new(Origin.ALLOCATED, Symbol(f"accelerate.{_PLUGIN}"), site)
+    plugin.keywords = {name: Const(value) for name, value in settings.keywords.items()}
+    made.keywords["fsdp_plugin"] = plugin
 
 
 def plugin_of(accelerator: Value | None) -> Object | None:

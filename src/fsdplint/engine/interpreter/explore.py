@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
@@ -12,7 +13,6 @@ from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.live import Live, chains, mentioned, uses_sharded
 from fsdplint.engine.interpreter.paths import TOO_LONG, Exploration, Known
 from fsdplint.engine.interpreter.priority import Priorities
-from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.project import Project, identifiers
 from fsdplint.engine.project.rapid_types import RapidTypes
 from fsdplint.engine.project.unit import Definition, Unit
@@ -160,7 +160,7 @@ class _Explorer:
     def follow_entries(self, units: list[Unit]) -> None:
         """Follow the scripts, then the functions and methods that these do not reach."""
         self.unsharded = 0
-        for unit in sorted(units, key=_rank):
+        for unit in sorted(units, key=partial(_rank, self.project)):
             if unit.top.entry and self.project.unit(Path(unit.path)) and self._leads(Entry(unit)):
                 self.follow(Entry(unit))
         self.unsharded = 0
@@ -356,14 +356,14 @@ class _Explorer:
         return node.function in self.known.reached and node.function not in self.known.eventful
 
 
-def _rank(unit: Unit) -> tuple[bool, bool]:
+def _rank(project: Project, unit: Unit) -> tuple[bool, bool]:
     """Return a key that sorts scripts that name sharding first, and of these those that train.
 
     What a script follows of shared code, later ones follow in few combinations. Most mistakes need
     an optimizer, which a script that evaluates or exports a model does not have.
     """
     text = unit.text
-    return not mentions_sharding(text), not any(call in text for call in TRAINING_CALLS)
+    return not project.mentions_sharding(text), not any(call in text for call in TRAINING_CALLS)
 
 
 def _is_mocked(project: Project, unit: Unit) -> bool:

@@ -22,13 +22,15 @@ from fsdplint.engine.frontend.lower import lower
 from fsdplint.engine.project.decorators import keeps_nothing
 from fsdplint.engine.project.exports import Exports, names_brought
 from fsdplint.engine.project.imports import Binding, Imports, Shared, imports
+from fsdplint.engine.project.launch_settings import LaunchSettings
+from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.search_path import added_folders
 from fsdplint.engine.project.unit import Definition, TopLevel, Unit
 from fsdplint.files import disk
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.finding import EarlyStop
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
-from fsdplint.knowledge.frameworks import is_setting, sets_sharding
+from fsdplint.knowledge.frameworks import is_setting, sets_sharding, uses_launcher
 from fsdplint.knowledge.launch import COMMAND_LINE_PACKAGES
 from fsdplint.knowledge.names import canonical
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
@@ -53,6 +55,7 @@ class Project:
         torch: the releases of PyTorch that the project supports.
         ir_cache: the IR of files that were lowered before.
         is_plain: whether a file surely contains no name of a sharding call.
+        launch: the settings of FSDP that its programs are launched with, None if not known.
         failures: files that could not be lowered, with the error.
         unread: files that are too demanding to parse, with the reason.
         crashes: files that the engine failed on, with its error.
@@ -68,8 +71,10 @@ class Project:
         torch: TorchRange = EVERY_RELEASE,
         ir_cache: IRCache | None = None,
         is_plain: Callable[[Path], bool] = lambda _: False,
+        launch: LaunchSettings | None = None,
     ) -> None:
         self.root = root
+        self.launch = launch
         self.read = read
         self.is_plain = is_plain
         self.torch = torch
@@ -237,9 +242,18 @@ class Project:
             self.own_sharding[path] = frozenset(names)
         return self.own_sharding[path]
 
+    def mentions_sharding(self, text: str) -> bool:
+        """True if a file can contain a sharding call or setting, by its text."""
+        return mentions_sharding(text) or self.is_launched(text)
+
+    def is_launched(self, text: str) -> bool:
+        """True if a file may use what shards by the settings of the launch."""
+        return self.launch is not None and uses_launcher(text)
+
     def _names_of_settings(self, path: Path) -> Iterator[str]:
         """Yield the names of a framework's classes in a file that may have it shard."""
-        if sets_sharding(self.read(path) or ""):
+        text = self.read(path) or ""
+        if sets_sharding(text) or self.is_launched(text):
             for name, (module, level, member) in self.bindings(path).items():
                 if not level and is_setting(f"{module}.{member}"):
                     yield name

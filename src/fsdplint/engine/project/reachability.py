@@ -15,7 +15,7 @@ from pathlib import Path
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.unit import Definition, Unit
 from fsdplint.knowledge.calls import SETTING_NAMES, SHARDING_NAMES
-from fsdplint.knowledge.frameworks import FRAMEWORK_NAMES
+from fsdplint.knowledge.frameworks import FRAMEWORK_NAMES, LAUNCHED_NAMES
 
 # An attribute name that more definitions share than this could refer to any of them.
 _MAX_NAMESAKES = 3
@@ -174,7 +174,8 @@ def sharding_in(project: Project, unit: Unit) -> Iterator[Definition]:
     """Yield the definitions of a file that name a sharding call, or what makes a library shard."""
     names = project.sharding_names(Path(unit.path))
     framework = FRAMEWORK_NAMES if unit.sets_sharding else frozenset()
-    attributes = SHARDING_NAMES | SETTING_NAMES | framework
+    launched = LAUNCHED_NAMES if project.is_launched(unit.text) else frozenset()
+    attributes = SHARDING_NAMES | SETTING_NAMES | framework | launched
     for definition in every_definition([unit]):
         if definition.own_names & names or definition.own_attributes & attributes:
             yield definition

@@ -21,7 +21,6 @@ from fsdplint.engine import ir
 from fsdplint.engine.frontend.problem import is_python
 from fsdplint.engine.project.exports import names_brought
 from fsdplint.engine.project.imports import spelled
-from fsdplint.engine.project.prefilter import mentions_sharding
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.reachability import mark_reachability
 from fsdplint.engine.project.unit import Definition, Unit
@@ -50,7 +49,7 @@ def related_units(
             import, what imports them, and what that imports.
     """
     every: Files = {
-        path: mentions_sharding(text)
+        path: project.mentions_sharding(text)
         for path in files
         if (text := "" if project.is_plain(path) else project.read(path)) is not None
     }

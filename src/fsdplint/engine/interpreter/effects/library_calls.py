@@ -12,6 +12,7 @@ from collections.abc import Mapping as MappingType
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter import (
+    accelerators,
     calls,
     declared,
     differing,
@@ -298,6 +299,7 @@ def _constructed(
     )
     made.args, made.keywords = tuple(arguments.args), dict(arguments.keywords)
     made.open = arguments.open
+    accelerators.launched(state, made)
     optimizers.offered(state, made, arguments, node, frame)
     note_construction(state, made)
     if symbol.name.startswith(f"{NN}."):

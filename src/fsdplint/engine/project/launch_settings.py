@@ -1,0 +1,23 @@
+"""The settings of FSDP that a launcher reads from a file, and hands to the code that it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LaunchSettings:
+    """Settings of accelerate's plugin that a config file names.
+
+    Attributes:
+        path: the config file.
+        start: where its settings begin.
+        end: where they end.
+        keywords: the arguments of the plugin that they come to.
+    """
+
+    path: str
+    start: int
+    end: int
+    keywords: Mapping[str, str | int | bool]

@@ -1,0 +1,137 @@
+"""What a config file says is known of the code that it launches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.check import check, inspect
+from fsdplint.files.discover import Patterns
+from fsdplint.settings.config import Settings, defaults
+
+SCRIPT = """\
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+accelerator = Accelerator()
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+optimizer = torch.optim.AdamW(model.parameters())
+model, optimizer = accelerator.prepare(model, optimizer)
+for step in range(10):
+    loss = model(torch.randn(4, 8)).sum()
+    accelerator.backward(loss)
+    optimizer.step()
+    if accelerator.is_main_process:
+        accelerator.save_state("checkpoint")
+"""
+APART = """\
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+accelerator = Accelerator()
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+model = accelerator.prepare(model)
+optimizer = accelerator.prepare(torch.optim.AdamW(model.parameters()))
+"""
+CONFIG = """\
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+"""
+HANG = ("train.py", "collective-under-rank-guard")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/fsdp.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def found(*paths: Path, settings: Settings | None = None) -> list[tuple[str, str]]:
+    outcome = check(paths, settings or defaults())
+    assert not outcome.failures and not outcome.partly
+    return [(Path(f.span.path).name, f.rule) for f in outcome.findings]
+
+
+def test_a_finding_shows_the_place_in_the_config_file(project: Path) -> None:
+    outcome = check([project], defaults())
+    (finding,) = outcome.findings
+    (place,) = (e for e in finding.evidence if e.span.path.endswith(".yaml"))
+    text = outcome.sources[place.span.path].text
+    assert text[place.span.start : place.span.end] == "fsdp_config"
+    assert place.note == "FSDP is chosen here"
+
+
+def test_a_script_is_checked_with_the_config_files_of_its_project(project: Path) -> None:
+    assert found(project / "train.py") == [HANG]
+    inspection, _ = inspect(project / "train.py")
+    assert "sharded by settings" in str(inspection)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("distributed_type: FSDP", "distributed_type: MULTI_GPU"),
+        ("fsdp_version: 2", "fsdp_sharding_strategy: NO_SHARD"),
+        ("fsdp_version: 2", "fsdp_version: ${version}"),
+    ],
+)
+def test_what_does_not_surely_shard_says_nothing(project: Path, old: str, new: str) -> None:
+    file = project / "conf/fsdp.yaml"
+    file.write_text(CONFIG.replace(old, new))
+    assert HANG not in found(project)
+    file.unlink()
+    assert found(project) == []
+
+
+def test_an_excluded_file_says_nothing(project: Path) -> None:
+    exclude = (Patterns.of(project.as_posix(), ["*.yaml"]),)
+    assert found(project, settings=Settings(exclude=exclude)) == []
+    assert found(project / "train.py", settings=Settings(exclude=exclude)) == []
+
+
+@pytest.mark.parametrize(
+    "argument", ["deepspeed_plugin=plugin", "fsdp_plugin=None", "cpu=True", "**settings"]
+)
+def test_what_the_code_decides_counts(project: Path, argument: str) -> None:
+    text = SCRIPT.replace("Accelerator()", f"Accelerator({argument})")
+    names = "from settings import plugin, settings\n"
+    (project / "train.py").write_text(names + text)
+    assert found(project) == []
+
+
+def test_only_what_all_config_files_say_is_known(project: Path) -> None:
+    (project / "train.py").write_text(APART)
+    assert found(project) == [("train.py", "prepare-called-apart")]
+    other = CONFIG.replace("fsdp_version: 2", "fsdp_version: 1")
+    (project / "conf/other.yaml").write_text(other)
+    assert found(project) == []
+    (project / "train.py").write_text(SCRIPT)
+    assert found(project) == [HANG]
+
+
+def test_with_fsdp1_the_optimizer_may_be_left_behind(project: Path) -> None:
+    (project / "train.py").write_text(
+        APART.replace(
+            "model = accelerator",
+            "optimizer = torch.optim.AdamW(model.parameters())\nmodel = accelerator",
+        ).replace("torch.optim.AdamW(model.parameters()))", "optimizer)")
+    )
+    config = CONFIG.replace("fsdp_version: 2", "fsdp_use_orig_params: false")
+    (project / "conf/fsdp.yaml").write_text(config)
+    assert found(project) == [("train.py", "prepare-called-apart")]
+    (project / "conf/fsdp.yaml").write_text(config.replace("false", "true"))
+    assert found(project) == []
+
+
+def test_a_script_that_is_not_launched_so_is_not_read(project: Path) -> None:
+    text = SCRIPT.replace("from accelerate import Accelerator", "from ours import Accelerator")
+    (project / "train.py").write_text(text)
+    assert found(project) == []
