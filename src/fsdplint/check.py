@@ -300,10 +300,9 @@ def _launch(root: Path, configs: ConfigOutcome) -> LaunchSettings | None:
     inside = [value for path, value in configs.values.items() if Path(path).is_relative_to(root)]
     if not inside:
         return None
-    from fsdplint.configs.accelerate import AccelerateConfig
     from fsdplint.configs.launch import launch_settings
 
-    return launch_settings([value for value in inside if isinstance(value, AccelerateConfig)])
+    return launch_settings(inside)
 
 
 def _of_imported(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING
 
 from fsdplint.files import disk
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _MOST = 1_000_000
 """Bytes of the largest file that is read; config files have a few thousand."""
+_SECTION = "fsdp_config"
 _OTHER = "no settings of FSDP that fsdplint knows"
 
 Releases = Callable[[Path], "tuple[AccelerateRelease, ...]"]
@@ -65,7 +67,7 @@ KINDS = (
     Kind(
         "config",
         lambda path: path.endswith((".yaml", ".yml", ".json")),
-        ("fsdp_config",),
+        (_SECTION, "distributed_type"),
         _read_accelerate,
         "fsdplint.configs.accelerate.AccelerateConfig",
     ),
@@ -80,7 +82,7 @@ class ConfigOutcome:
     """The end of the part: like `Outcome`, for config files.
 
     Attributes:
-        values: by path, what the rules judged.
+        values: by path, what the rules judge, and config files for other kinds of training.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -167,6 +169,7 @@ def _check(
     source: SourceFile, settings: Settings, releases: Releases, outcome: ConfigOutcome
 ) -> bool:
     """Add what the rules find in a file, and return whether it is of a kind that they know."""
+    from fsdplint.configs.accelerate import OtherConfig
     from fsdplint.configs.document import is_template
     from fsdplint.rules import RULES
     from fsdplint.run_rules import judge_on
@@ -179,8 +182,13 @@ def _check(
         for kind in KINDS:
             if kind.names(path) and any(word in source.text for word in kind.words):
                 value = kind.read(source, releases)
-                values += [(kind.name, value)] if value is not None else []
+                if value is not None:
+                    outcome.values[path] = value
+                if not isinstance(value, (OtherConfig, NoneType)):
+                    values.append((kind.name, value))
     except InvalidSyntax as error:
+        if _SECTION not in source.text:
+            return False
         if is_template(source.text):
             outcome.accounts.append(Account(path, State.SKIPPED, "a template"))
             return True
@@ -188,7 +196,6 @@ def _check(
     if not values and not found:
         return False
     outcome.sources[path] = source
-    outcome.values.update((path, value) for _, value in values)
     outcome.accounts.append(Account(path, State.CHECKED))
     for rule in RULES:
         for name, value in values if rule.is_of_configs and rule.name in enabled else ():

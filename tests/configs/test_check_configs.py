@@ -96,6 +96,7 @@ def test_a_broken_file_is_reported(tmp_path: Path, data: bytes, line: int, said:
         "distributed_type: FSDP\nfsdp_config: {a: 1}\n".encode("utf-16"),
         b"distributed_type: FSDP\nfsdp_config: {a: ${oc.env:A}, b: [\n",
         b"distributed_type: FSDP\nfsdp_config: {a: 1}\n---\nx: 1\n",
+        b"distributed_type: DEEPSPEED\ndeepspeed_config: [\n",
     ],
 )
 def test_what_is_no_text_and_templates_are_left_alone(tmp_path: Path, data: bytes) -> None:

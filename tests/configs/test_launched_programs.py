@@ -117,6 +117,17 @@ def test_only_what_all_config_files_say_is_known(project: Path) -> None:
     assert found(project) == [HANG]
 
 
+@pytest.mark.parametrize("kind", ["DEEPSPEED", "MULTI_GPU", "'NO'"])
+def test_where_the_code_may_be_launched_otherwise_nothing_is_known(
+    project: Path, kind: str
+) -> None:
+    (project / "other.yml").write_text(f"distributed_type: {kind}\nnum_processes: 2\n")
+    assert found(project) == []
+    assert found(project / "train.py") == []
+    (project / "other.yml").write_text(f"kind: {kind}\n")
+    assert found(project) == [HANG]
+
+
 def test_with_fsdp1_the_optimizer_may_be_left_behind(project: Path) -> None:
     (project / "train.py").write_text(
         APART.replace(

@@ -22,6 +22,13 @@ _LOOKS_SO = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class OtherConfig:
+    """A config file without settings of FSDP, by which the same code may be launched."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """A setting of FSDP.
 
@@ -135,19 +142,19 @@ class AccelerateConfig:
 
 
 def looks_like(text: str) -> bool:
-    """Return whether a text that need not parse seems to be a config file with FSDP's settings."""
-    return _SECTION in text and _LOOKS_SO.search(text) is not None
+    """Return whether a text that need not parse seems to be a config file."""
+    return _LOOKS_SO.search(text) is not None
 
 
 def read(
     path: str, text: str, root: Node | None, releases: tuple[Settings, ...]
-) -> AccelerateConfig | None:
-    """Return the config file that a document is, None if it is none with settings of FSDP."""
+) -> AccelerateConfig | OtherConfig | None:
+    """Return the config file that a document is, None if it is none."""
     if not isinstance(root, Mapping) or not looks_like(text):
         return None
     section = root.get(_SECTION)
     if section is None or not isinstance(section.value, Mapping) or not section.value.entries:
-        return None
+        return OtherConfig(path) if root.get(_TYPE) else None
     every = [Setting(_full(entry.name), entry) for entry in section.value.entries if entry.name]
     last = {each.name: each for each in every}
     gone = tuple(_replaced(every, last))

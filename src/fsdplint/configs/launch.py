@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fsdplint.configs.accelerate import AccelerateConfig
+from fsdplint.configs.accelerate import AccelerateConfig, OtherConfig
 from fsdplint.engine.project.launch_settings import LaunchSettings
 from fsdplint.knowledge.accelerate_settings import STRATEGIES, STRATEGY, SYNC
 
@@ -13,13 +13,17 @@ _SWITCHES = ("fsdp_use_orig_params", "fsdp_reshard_after_forward", SYNC)
 _STATES = "fsdp_state_dict_type"
 
 
-def launch_settings(configs: Sequence[AccelerateConfig]) -> LaunchSettings | None:
-    """Return what all of a project's config files have in common, None without any.
+def launch_settings(values: Sequence[object]) -> LaunchSettings | None:
+    """Return what all of a project's config files have in common, None if one does not shard.
 
     The first one stands for all of them.
+
+    Args:
+        values: what the files of other kinds than Python hold.
     """
-    sharding = [config for config in configs if config.shards and config.version]
-    if not sharding:
+    configs = [each for each in values if isinstance(each, (AccelerateConfig, OtherConfig))]
+    sharding = [each for each in configs if isinstance(each, AccelerateConfig) and each.shards]
+    if not sharding or len(sharding) < len(configs) or not all(c.version for c in sharding):
         return None
     first, *others = ({**dict(_keywords(config))} for config in sharding)
     common = {n: v for n, v in first.items() if all(o.get(n) == v for o in others)}
