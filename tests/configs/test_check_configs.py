@@ -12,7 +12,6 @@ from fsdplint import start
 from fsdplint.check import check
 from fsdplint.cli import main as cli
 from fsdplint.settings.config import defaults
-from fsdplint.settings.rule_selection import EVERYTHING
 
 IGNORED = """\
 distributed_type: FSDP
@@ -24,7 +23,7 @@ CLEAN = IGNORED.replace("  fsdp_limit_all_gathers: true\n", "")
 
 
 def found(*paths: Path) -> list[tuple[str, str]]:
-    outcome = check(paths, defaults(EVERYTHING))
+    outcome = check(paths, defaults())
     assert not outcome.failures
     return [(Path(f.span.path).name, f.rule) for f in outcome.findings]
 
@@ -55,7 +54,7 @@ def test_each_file_is_accounted_for(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
 
     def accounts(*paths: Path) -> list[tuple[str, str, str]]:
-        outcome = check(paths, defaults(EVERYTHING))
+        outcome = check(paths, defaults())
         assert not outcome.failures and not outcome.findings
         return [(Path(a.path).name, a.state.value, a.reason) for a in outcome.accounts]
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fsdplint.configs.document import parse
 from fsdplint.configs.nodes import UNKNOWN, Entry, Mapping, Node, Scalar
 from fsdplint.finding import Span
 from fsdplint.knowledge.accelerate_settings import RAM_EFFICIENT, SYNC, Settings
@@ -160,6 +161,15 @@ def read(
     gone = tuple(_replaced(every, last))
     settings = tuple(last.values())
     return AccelerateConfig(path, text, root, section, section.value, settings, gone, releases)
+
+
+def section_of(text: str, path: str) -> Mapping:
+    """Return the settings of FSDP in the text of a config file that has some."""
+    root = parse(text, path)
+    assert isinstance(root, Mapping)
+    section = root.get(_SECTION)
+    assert section is not None and isinstance(section.value, Mapping)
+    return section.value
 
 
 def _full(name: str) -> str:

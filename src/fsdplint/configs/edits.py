@@ -58,6 +58,14 @@ def new_value(path: str, node: Scalar | Sequence, value: str) -> Edit:
     return Edit(Span(path, node.start, node.end), f"{lead}{quote}{value}{quote}")
 
 
+def one_edit(path: str, old: str, new: str) -> Edit:
+    """Return the edit that makes ``new`` of ``old``, without what they begin and end with."""
+    most = min(len(old), len(new))
+    start = next((n for n in range(most) if old[n] != new[n]), most)
+    tail = next((n for n in range(most - start) if old[-n - 1] != new[-n - 1]), most - start)
+    return Edit(Span(path, start, len(old) - tail), new[start : len(new) - tail])
+
+
 def insertion(path: str, text: str, mapping: Mapping, name: str, value: str) -> Edit:
     """Return the edit that puts an entry before the others; a word as value needs no quotes."""
     first = mapping.entries[0]

@@ -81,6 +81,16 @@ STRATEGIES: Mapping[str, str] = {
     )
     for word in (name, str(number))
 }
+# What `accelerate to-fsdp2` removes, and the types of states that it may keep.
+GONE_WITH_2 = frozenset(
+    {
+        "fsdp_backward_prefetch",
+        "fsdp_forward_prefetch",
+        "fsdp_sync_module_states",
+        "fsdp_use_orig_params",
+    }
+)
+CONVERTED = frozenset({"FULL_STATE_DICT", "SHARDED_STATE_DICT", "1", "3"})
 # Whether FSDP2 reshards where it does what a strategy of FSDP1 does.
 RESHARDS: Mapping[str, bool] = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}
 
