@@ -196,7 +196,7 @@ def inspect(
     configs = ConfigOutcome()
     if is_project(root):
         read_around(discover([root]).configs, configs)
-    launch = _launch(root, configs)
+    launches = _launches(root, configs)
     own = sources.with_scripts([source.path])
     files = [*own, *_around(root, [source.path], sources.text)]
 
@@ -205,11 +205,11 @@ def inspect(
         closure = dict.fromkeys(
             file for each in own for file in import_closure(project, Path(each))
         )
-        found = summary.inspect(analyze(root, closure, sources.text, launch=launch), *own)
+        found = summary.inspect(analyze(root, closure, sources.text, launches=launches), *own)
         if any(e.path in own and e.name == TOP_LEVEL for e in found.entries):
             return found
         # A file that is no program is shown as part of the programs that import it.
-        program = analyze(root, list(map(Path, files)), sources.text, launch=launch)
+        program = analyze(root, list(map(Path, files)), sources.text, launches=launches)
         return summary.inspect(program, *own)
 
     found = deep(analyzed)
@@ -290,16 +290,16 @@ def _in_program(
     every = sources.with_scripts((*files, *around))
     program = Files(root, every, sources.with_scripts(files))
     focus = sources.with_scripts(named)
-    launch = _launch(root, configs)
-    for finding in _raised(program, focus, sources, record, settings.target_torch, launch):
+    launches = _launches(root, configs)
+    for finding in _raised(program, focus, sources, record, settings.target_torch, launches):
         yield relocated(finding, sources.on_disk)
 
 
-def _launch(root: Path, configs: ConfigOutcome) -> LaunchSettings | None:
+def _launches(root: Path, configs: ConfigOutcome) -> tuple[LaunchSettings, ...]:
     """Return the settings of FSDP that the programs below ``root`` are launched with."""
     inside = [value for path, value in configs.values.items() if Path(path).is_relative_to(root)]
     if not inside:
-        return None
+        return ()
     from fsdplint.configs.launch import launch_settings
 
     return launch_settings(inside)
@@ -401,7 +401,7 @@ def _raised(
     sources: Sources,
     record: Record,
     torch: TorchRange,
-    launch: LaunchSettings | None,
+    launches: tuple[LaunchSettings, ...],
 ) -> Iterator[Finding]:
     """Yield what every rule finds in the files to be checked, and in the programs of named ones.
 
@@ -412,9 +412,7 @@ def _raised(
 
     root, every = program_files.root, list(map(Path, program_files.every))
     texts = (sources.text(path) or "" for path in every if not sources.is_left(path))
-    if not any(
-        mentions_sharding(text) or (launch is not None and uses_launcher(text)) for text in texts
-    ):
+    if not any(mentions_sharding(text) or (launches and uses_launcher(text)) for text in texts):
         record.irrelevant.update(
             dict.fromkeys(map(sources.on_disk, program_files.checked), _UNRELATED)
         )
@@ -426,7 +424,7 @@ def _raised(
     focus = list(map(Path, program_files.checked))
     ir_cache = sources.ir_cache(root)
     left, outdated = sources.is_left, sources.is_outdated
-    program = analyze(root, every, sources.text, focus, torch, ir_cache, left, outdated, launch)
+    program = analyze(root, every, sources.text, focus, torch, ir_cache, left, outdated, launches)
     program = replace(program, line_name=sources.line_name)
     for rule in RULES:
         if sources.is_outdated():

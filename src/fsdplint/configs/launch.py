@@ -13,22 +13,30 @@ _SWITCHES = ("fsdp_use_orig_params", "fsdp_reshard_after_forward", SYNC)
 _STATES = "fsdp_state_dict_type"
 
 
-def launch_settings(values: Sequence[object]) -> LaunchSettings | None:
-    """Return what all of a project's config files have in common, None if one does not shard.
-
-    The first one stands for all of them.
+def launch_settings(values: Sequence[object]) -> tuple[LaunchSettings, ...]:
+    """Return what a project's config files say of the code that is launched with them.
 
     Args:
         values: what the files of other kinds than Python hold.
     """
-    configs = [each for each in values if isinstance(each, (AccelerateConfig, OtherConfig))]
-    sharding = [each for each in configs if isinstance(each, AccelerateConfig) and each.shards]
-    if not sharding or len(sharding) < len(configs) or not all(c.version for c in sharding):
+    every = [each for each in values if isinstance(each, (AccelerateConfig, OtherConfig))]
+    configs = [each for each in every if isinstance(each, AccelerateConfig)]
+    # Of a project that may be launched without FSDP nothing is known.
+    found = _common(configs) if len(configs) == len(every) else None
+    return (found,) if found else ()
+
+
+def _common(configs: Sequence[AccelerateConfig]) -> LaunchSettings | None:
+    """Return what config files have in common, None if one of them may not shard.
+
+    The first one stands for all of them.
+    """
+    if not configs or not all(config.shards and config.version for config in configs):
         return None
-    first, *others = ({**dict(_keywords(config))} for config in sharding)
+    first, *others = (dict(_keywords(config)) for config in configs)
     common = {n: v for n, v in first.items() if all(o.get(n) == v for o in others)}
-    entry = sharding[0].section
-    return LaunchSettings(sharding[0].path, entry.key.start, entry.key.end, common)
+    key = configs[0].section.key
+    return LaunchSettings(configs[0].path, key.start, key.end, common)
 
 
 def _keywords(config: AccelerateConfig) -> Iterator[tuple[str, str | int | bool]]:

@@ -253,7 +253,7 @@ def analyze(
     ir_cache: IRCache | None = None,
     is_plain: Callable[[Path], bool] = lambda _: False,
     is_outdated: Callable[[], bool] = never,
-    launch: LaunchSettings | None = None,
+    launches: tuple[LaunchSettings, ...] = (),
 ) -> Program:
     """Analyze the program in ``files``, following imports to other files below ``root``.
 
@@ -264,13 +264,13 @@ def analyze(
         ir_cache: the IR of files from earlier runs, which this run adds to.
         is_plain: whether a file surely has no name of a sharding call, without reading it.
         is_outdated: whether nobody waits any more for the program.
-        launch: the settings of FSDP that it is launched with, None if not known.
+        launches: the settings of FSDP that its scripts are launched with, as far as known.
 
     Raises:
         OutdatedError: nobody waits any more.
     """
     files = tuple(files)
-    project = Project(root, read, torch, ir_cache, is_plain, launch)
+    project = Project(root, read, torch, ir_cache, is_plain, launches)
     for script in filter(is_written, files):
         project.folders.add(script)
     units = related_units(project, files, focus)

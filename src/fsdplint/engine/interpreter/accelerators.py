@@ -41,10 +41,11 @@ def is_accelerator(value: Value | None) -> bool:
 
 def launched(state: PathState, made: Object) -> None:
     """Give an accelerator without a plugin the one that the launcher's settings make."""
-    settings = state.project.launch
-    if settings is None or made.open or made.args or made.keywords.keys() & _DECIDES:
+    if not state.project.launches or made.site is None or not is_accelerator(made):
         return
-    if not is_accelerator(made):
+    entry = made.site.calls[0][0] if made.site.calls else made.site.path
+    settings = state.project.launch_of(entry)
+    if settings is None or made.open or made.args or made.keywords.keys() & _DECIDES:
         return
     site = Site(settings.path, ir.Node(settings.start, settings.end))
     plugin = state.new(Origin.ALLOCATED, Symbol(f"accelerate.{_PLUGIN}"), site)

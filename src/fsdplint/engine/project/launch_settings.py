@@ -15,9 +15,11 @@ class LaunchSettings:
         start: where its settings begin.
         end: where they end.
         keywords: the arguments of the plugin that they come to.
+        scripts: the files that are launched with them, None if all are.
     """
 
     path: str
     start: int
     end: int
     keywords: Mapping[str, str | int | bool]
+    scripts: frozenset[str] | None = None

@@ -55,7 +55,7 @@ class Project:
         torch: the releases of PyTorch that the project supports.
         ir_cache: the IR of files that were lowered before.
         is_plain: whether a file surely contains no name of a sharding call.
-        launch: the settings of FSDP that its programs are launched with, None if not known.
+        launches: the settings of FSDP that its programs are launched with, as far as known.
         failures: files that could not be lowered, with the error.
         unread: files that are too demanding to parse, with the reason.
         crashes: files that the engine failed on, with its error.
@@ -71,10 +71,10 @@ class Project:
         torch: TorchRange = EVERY_RELEASE,
         ir_cache: IRCache | None = None,
         is_plain: Callable[[Path], bool] = lambda _: False,
-        launch: LaunchSettings | None = None,
+        launches: tuple[LaunchSettings, ...] = (),
     ) -> None:
         self.root = root
-        self.launch = launch
+        self.launches = launches
         self.read = read
         self.is_plain = is_plain
         self.torch = torch
@@ -248,7 +248,12 @@ class Project:
 
     def is_launched(self, text: str) -> bool:
         """True if a file may use what shards by the settings of the launch."""
-        return self.launch is not None and uses_launcher(text)
+        return bool(self.launches) and uses_launcher(text)
+
+    def launch_of(self, script: str) -> LaunchSettings | None:
+        """Return the settings that a script is launched with: its own before those of all."""
+        own = (each for each in self.launches if each.scripts and script in each.scripts)
+        return next(own, next((each for each in self.launches if each.scripts is None), None))
 
     def _names_of_settings(self, path: Path) -> Iterator[str]:
         """Yield the names of a framework's classes in a file that may have it shard."""
