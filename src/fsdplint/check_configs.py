@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped, SourceError
-from fsdplint.files.discover import project_root
+from fsdplint.files.discover import SCRIPT_SUFFIXES, project_root
 from fsdplint.files.file import SourceFile, from_bytes, regular
 from fsdplint.files.invalid import InvalidSyntax
+from fsdplint.files.lexing import LogicalLine, logical_lines
 from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Account, State
 from fsdplint.settings.config import Settings
@@ -40,12 +41,14 @@ class Kind:
         names: whether a file may be of this kind, by its path.
         words: one of them is in each of its files.
         read: returns what rules judge, None if the file is of another kind.
+        lines: returns the logical lines of a text, which comments are for.
     """
 
     name: str
     names: Callable[[str], bool]
     words: tuple[bytes, ...]
     read: Callable[[SourceFile, Releases], object | None]
+    lines: Callable[[str], Iterable[LogicalLine]] = logical_lines
 
 
 def _read_accelerate(source: SourceFile, releases: Releases) -> object | None:
@@ -58,12 +61,31 @@ def _read_accelerate(source: SourceFile, releases: Releases) -> object | None:
     return accelerate.read(source.path, source.text, node, releases(Path(source.path)))
 
 
+def _read_launch(source: SourceFile, _: Releases) -> object | None:
+    from fsdplint.configs import launch_lines
+
+    return launch_lines.read(source.path, source.text)
+
+
+def _lines_of_shell(text: str) -> Iterable[LogicalLine]:
+    from fsdplint.configs import shell
+
+    return shell.parse(text).lines
+
+
 KINDS = (
     Kind(
         "config",
         lambda path: path.endswith((".yaml", ".yml", ".json")),
         (b"fsdp_config",),
         _read_accelerate,
+    ),
+    Kind(
+        "launch",
+        lambda path: path.endswith(SCRIPT_SUFFIXES),
+        (b"torchrun", b"torch.distributed", b"accelerate"),
+        _read_launch,
+        _lines_of_shell,
     ),
 )
 
@@ -150,11 +172,11 @@ def _check(
 
     path, enabled = source.path, settings.enabled(source.path)
     found: list[Finding] = []
-    values: list[tuple[str, object]] = []
+    values: list[tuple[Kind, object]] = []
     try:
         for kind in _kinds(path, source.text.encode()):
             value = kind.read(source, releases)
-            values += [(kind.name, value)] if value is not None else []
+            values += [(kind, value)] if value is not None else []
     except InvalidSyntax as error:
         if is_template(source.text):
             outcome.accounts.append(Account(path, State.SKIPPED, "a template"))
@@ -165,12 +187,13 @@ def _check(
     outcome.sources[path] = source
     outcome.accounts.append(Account(path, State.CHECKED))
     for rule in RULES:
-        for name, value in values if rule.is_of_configs and rule.name in enabled else ():
-            judgement = judge_on(rule, name, value, path)
+        for kind, value in values if rule.is_of_configs and rule.name in enabled else ():
+            judgement = judge_on(rule, kind.name, value, path)
             outcome.failures += judgement.faults
             found += judgement.findings
     chosen = [finding for finding in found if finding.rule in enabled]
-    outcome.findings += suppress(source, chosen, enabled, settings.target_torch)
+    lines = next((kind.lines for kind, _ in values), logical_lines)
+    outcome.findings += suppress(source, chosen, enabled, settings.target_torch, lines)
     return True
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 SUFFIXES = (".py", ".pyi", ".ipynb")
-CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+SCRIPT_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".pbs")
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json", *SCRIPT_SUFFIXES)
 _MAX_IGNORES = 1_000_000  # bytes of a .gitignore; a larger one leaves nothing out
 _ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "fsdplint.toml")
 SKIPPED_DIRECTORIES = frozenset(
@@ -113,7 +114,7 @@ class Discovery:
         files: in order of their path, each once.
         failures: paths that could not be read.
         skipped: paths with the name of a source file that are not files.
-        configs: files that may hold settings of other tools, by their names.
+        configs: files that may hold settings of other tools or launch training, by their names.
     """
 
     files: tuple[Path, ...]
@@ -170,7 +171,7 @@ def _left_out(start: str, given: str, exclude: Sequence[Patterns]) -> bool:
 
 
 def is_config(path: str) -> bool:
-    """Return whether a file may be a config file, by its name."""
+    """Return whether a file may be a config file or a shell script, by its name."""
     return path.endswith(CONFIG_SUFFIXES)
 
 

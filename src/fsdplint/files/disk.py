@@ -31,7 +31,10 @@ INSTALLED: Final = "installed"
 _STEP = 2_000_000_000  # nanoseconds
 # What tools leave in folders, and what no look at them depends on.
 _LITTER = frozenset({"__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
-_SUFFIXES = (".py", ".pyi", ".ipynb", ".yaml", ".yml", ".json")
+_SUFFIXES = (
+    *(".py", ".pyi", ".ipynb", ".yaml", ".yml", ".json"),
+    *(".sh", ".bash", ".slurm", ".sbatch", ".job", ".pbs"),
+)
 # For what becomes a pipe after it was looked at, and for files of /proc that wait as pipes do.
 _WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 MOST: Final = 50_000_000
