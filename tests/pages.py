@@ -3,7 +3,8 @@
 A fence of ``python`` is an example: a line ending ``# error`` is a finding on that line, one
 ending ``# missed`` a known false negative, every other line is clean. A fence of ``diff`` is an
 example with all of its lines and what the fix makes of it. A fence of ``python torch<2.6``, or
-``diff torch<2.6``, is an example for those releases of PyTorch. A fence of ``python ranks=N`` is a
+``diff torch<2.6``, is an example for those releases of PyTorch. A fence of ``yaml``, or ``diff
+yaml``, is an example of a config file. A fence of ``python ranks=N`` is a
 proof for N ranks, one of ``python ranks=N torch>=2.15`` a proof that holds on those releases.
 Fences of ``text`` and ``console`` are only read by people.
 
@@ -36,6 +37,10 @@ HEADINGS = (
 )
 OPTIONAL = {"Torch versions"}
 READ_BY_PEOPLE = ("text", "console")
+FILES = {"python": "snippet.py", "yaml": "config.yaml", "bash": "train.sh"}
+"""By language, the file that an example is."""
+_OF = "|".join(FILES)
+_EXAMPLE = re.compile(rf"(?:diff(?: (?P<of>{_OF}))?|(?P<in>{_OF}))(?: torch(?P<torch>[<>=~].*))?")
 
 
 class PageError(Exception):
@@ -52,6 +57,7 @@ class Example:
         errors: the lines of `text` with a finding, counted from 1.
         missed: the lines that deserve a finding and are known to get none.
         torch: the releases of PyTorch that the code is meant for.
+        file: the name of the file that it is.
     """
 
     text: str
@@ -60,6 +66,7 @@ class Example:
     missed: tuple[int, ...]
     fixed: str | None = None
     torch: TorchRange = EVERY_RELEASE
+    file: str = FILES["python"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +223,15 @@ def _example(path: Path, fence: _Fence, code: str) -> Example:
         raise PageError(f"{path}:{fence.line}: `# missed` outside of Known limitations")
     text = "\n".join(lines) + "\n"
     errors, missed = tuple(found["error"]), tuple(found["missed"])
-    releases = re.sub(r"^(python|diff)( torch)?", "", fence.info)
-    torch = TorchRange.parse(releases) if releases else EVERY_RELEASE
-    return Example(text, fence.line, errors, missed, torch=torch)
+    info = _EXAMPLE.fullmatch(fence.info)
+    assert info is not None
+    torch = TorchRange.parse(info["torch"]) if info["torch"] else EVERY_RELEASE
+    file = FILES[info["of"] or info["in"] or "python"]
+    return Example(text, fence.line, errors, missed, torch=torch, file=file)
 
 
 def _is_example(fence: _Fence) -> bool:
-    return re.fullmatch(r"(python|diff)( torch[<>=~].*)?", fence.info) is not None
+    return _EXAMPLE.fullmatch(fence.info) is not None
 
 
 def _proofs(path: Path, fences: list[_Fence]) -> Iterator[Proof]:

@@ -59,19 +59,22 @@ UNPROVED = {
 
 
 @cache
-def found(text: str, torch: TorchRange) -> list[Finding]:
-    return check_text(text, "snippet.py", torch)
+def found(text: str, torch: TorchRange, file: str) -> list[Finding]:
+    return check_text(text, file, torch)
 
 
-def findings(text: str, torch: TorchRange) -> list[tuple[int, str]]:
-    """Returns line and rule of each finding in `text`."""
-    return sorted((text.count("\n", 0, f.span.start) + 1, f.rule) for f in found(text, torch))
+def findings(example: Example) -> list[tuple[int, str]]:
+    """Returns line and rule of each finding in an example."""
+    text = example.text
+    every = found(text, example.torch, example.file)
+    return sorted((text.count("\n", 0, f.span.start) + 1, f.rule) for f in every)
 
 
-def fixed(text: str, torch: TorchRange) -> str:
-    """Returns `text` with every fix applied, pass by pass."""
+def fixed(example: Example) -> str:
+    """Returns an example with every fix applied, pass by pass."""
+    text = example.text
     for _ in range(10):
-        chosen = select([f for f in found(text, torch) if f.fix])
+        chosen = select([f for f in found(text, example.torch, example.file) if f.fix])
         if not chosen:
             return text
         text = apply(text, [edit for f in chosen if f.fix for edit in f.fix.edits])
@@ -109,12 +112,12 @@ def test_a_fix_is_shown_where_the_rule_has_one(rule: Rule) -> None:
 
 @pytest.mark.parametrize(("page", "example"), EXAMPLES, ids=ids(EXAMPLES))
 def test_findings_are_exactly_the_markers(page: Page, example: Example) -> None:
-    assert findings(example.text, example.torch) == [(line, page.name) for line in example.errors]
+    assert findings(example) == [(line, page.name) for line in example.errors]
 
 
 @pytest.mark.parametrize("example", [example for _, example in FIXES], ids=ids(FIXES))
 def test_the_fix_makes_what_is_shown(example: Example) -> None:
-    assert fixed(example.text, example.torch) == example.fixed
+    assert fixed(example) == example.fixed
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.proofs], ids=lambda p: p.name)
