@@ -321,11 +321,10 @@ def _devices(
         value = text.partition("=")[2] if isinstance(text, str) else ""
         place = given[-1].start, given[-1].end
     else:
-        write = script.value(DEVICES, command)
-        if write is None or write.value is None or not write.exported:
+        found = script.value(DEVICES, command)
+        if found is None or found[0].value is None or not found[0].exported:
             return None
-        text = script.text_of(write.value, command)
-        value, place = text if isinstance(text, str) else "", (write.at, write.value.end)
+        value, place = found[1], (found[0].at, found[0].value.end)
     listed = value.split(",")
     distinct = _DEVICE_LIST.fullmatch(value) and len(set(listed)) == len(listed)
     wrappers = {word.literal for word in head} & _WRAPPERS

@@ -8,6 +8,7 @@ unknown, and a script that does not add up is not understood as a whole.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -25,6 +26,8 @@ _PARAMETER = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\}|[0-9@*#?$!-])",
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?\+?=")
 _DEEPEST = 50
 """Levels of substitutions inside of each other; scripts of people have three."""
+_LONGEST = 10_000
+"""Characters of a variable; a few doublings make more."""
 _OPENS = frozenset({"if", "while", "until", "for", "select", "case", "{"})
 _CLOSES = {"fi": "if", "done": "do", "esac": "case", "}": "{"}
 _GOES_ON = frozenset({"then", "else", "elif", "do", "!", "time"})
@@ -129,6 +132,19 @@ class Write:
     exported: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _History:
+    """What sets a variable, in the order of the text, each with its text if that is known."""
+
+    writes: list[Write] = field(default_factory=list)
+    texts: list[str | None] = field(default_factory=list)
+
+    def last_before(self, at: int) -> int | None:
+        """Return the index of what certainly set it last before a place, None if none did."""
+        index = bisect_left(self.writes, at, key=lambda write: write.at)
+        return index - 1 if index else None
+
+
 @dataclass(frozen=True)
 class Script:
     """A script that was understood.
@@ -136,51 +152,61 @@ class Script:
     Attributes:
         comments: the places of its comments.
         lines: its logical lines.
-        writes: what sets variables, by name, each in the order of the text.
-        barriers: where code runs that may set any variable.
     """
 
     text: str
     commands: tuple[Command, ...]
     comments: tuple[tuple[int, int], ...]
     lines: tuple[LogicalLine, ...]
-    writes: dict[str, tuple[Write, ...]]
-    barriers: tuple[int, ...]
+    _variables: dict[str, _History]
+    _uncertain: frozenset[str]
+    _barriers: tuple[int, ...]
 
-    def text_of(self, word: Word, at: Command, depth: int = 0) -> str | Many | None:
+    def text_of(self, word: Word, at: Command) -> str | Many | None:
         """Return the text of a word where ``at`` runs, MANY if it may be several, None if unknown.
 
         An unquoted variable is taken for one word: those who write `--port $PORT` mean that.
         """
         if MANY in word.parts:
             return MANY
-        texts = [self._part(part, at, depth) for part in word.parts]
-        known = [text for text in texts if text is not None]
-        return "".join(known) if len(known) == len(texts) else None
+        texts: list[str] = []
+        for part in word.parts:
+            text = self._part(part, at)
+            if text is None:
+                return None
+            texts.append(text)
+        return "".join(texts)
 
-    def value(self, name: str, at: Command) -> Write | None:
-        """Return what certainly set a variable last before ``at`` runs, None if that is unknown."""
-        writes = self.writes.get(name, ())
-        before = [write for write in writes if write.at < at.start]
-        if not before or not all(write.certain for write in writes):
+    def value(self, name: str, at: Command) -> tuple[Write, str] | None:
+        """Return what certainly set a variable last before ``at`` runs, with the literal text."""
+        history = self._variables.get(name)
+        index = history.last_before(at.start) if history else None
+        if history is None or index is None or name in self._uncertain:
             return None
-        if at.scope is Scope.IN_FUNCTION and len(writes) > 1:
+        write, text = history.writes[index], history.texts[index]
+        if at.scope is Scope.IN_FUNCTION and len(history.writes) > 1:
             return None
-        last = before[-1]
-        return None if any(last.at < each < at.start for each in self.barriers) else last
+        barriers = bisect_left(self._barriers, write.at), bisect_left(self._barriers, at.start)
+        return None if text is None or barriers[0] != barriers[1] else (write, text)
 
-    def _part(self, part: Part, at: Command, depth: int) -> str | None:
+    def _part(self, part: Part, at: Command) -> str | None:
         if not isinstance(part, Variable):
             return part if isinstance(part, str) else None
-        write = self.value(part.name, at)
-        if write is None or write.value is None or depth > _DEEPEST:
+        found = self.value(part.name, at)
+        if found is None or not (part.quoted or _is_one_word(found[1])):
             return None
-        # What is in the value was expanded where it was set, which nothing decided either.
-        there = Command((write.value,), 0, Scope.ALWAYS)
-        text = self.text_of(write.value, there, depth + 1)
-        if not isinstance(text, str) or (not part.quoted and not _is_one_word(text)):
-            return None
-        return text
+        return found[1]
+
+    def _set(self, write: Write) -> None:
+        """Add a write behind all others, with what the others make of its value."""
+        text = None
+        if write.value is not None:
+            # Nothing decides whether it is set, nor then what is expanded.
+            text = self.text_of(write.value, Command((write.value,), 0, Scope.ALWAYS))
+        known = isinstance(text, str) and len(text) < _LONGEST
+        history = self._variables.setdefault(write.name, _History())
+        history.writes.append(write)
+        history.texts.append(str(text) if known else None)
 
 
 def _is_one_word(text: str) -> bool:
@@ -222,20 +248,20 @@ class _Parser:
         if self.stack or self.heredocs:
             raise NotUnderstoodError("the end comes early")
         self.end_line()
-        self.writes += _substituted(self.text)
         self.writes.sort(key=lambda write: write.at)
-        writes: dict[str, list[Write]] = {}
-        for write in self.writes:
-            writes.setdefault(write.name, []).append(write)
-        barriers = [c.start for c in self.commands if c.name in ("eval", "source", ".", "unset")]
-        return Script(
+        barriers = (c.start for c in self.commands if c.name in ("eval", "source", "."))
+        script = Script(
             self.text,
             tuple(self.commands),
             tuple(self.comments),
             tuple(self.lines),
-            {name: tuple(each) for name, each in writes.items()},
+            {},
+            frozenset(write.name for write in self.writes if not write.certain),
             tuple(barriers),
         )
+        for write in self.writes:
+            script._set(write)
+        return script
 
     def step(self) -> None:
         text, at = self.text, self.at
@@ -326,7 +352,7 @@ class _Parser:
         name = _NAME.match(self.text, self.at)
         if name is None:
             raise NotUnderstoodError("a loop")
-        self.write(name[0], name.start(), None)
+        self.write(name[0], name.start())
         self.at = name.end()
         self.blanks()
         if self.text.startswith("in", self.at):
@@ -369,8 +395,12 @@ class _Parser:
         """Skip `((…))`, which may set what it names."""
         start = self.at
         self.at = _skip(self.text, start)
+        self.computed(start)
+
+    def computed(self, start: int) -> None:
+        """Note what arithmetic may set: all that it names."""
         for name in _NAME.finditer(self.text, start, self.at):
-            self.write(name[0], name.start(), None)
+            self.write(name[0], name.start())
 
     def blanks(self) -> bool:
         found = _BLANK.match(self.text, self.at)
@@ -425,8 +455,9 @@ class _Parser:
         apart = self.chained or sign in ("|", "|&", "&")
         return Scope.MAYBE if self.stack or apart else Scope.ALWAYS
 
-    def write(self, name: str, at: int, value: Word | None) -> None:
-        self.writes.append(Write(name, at, value, False))
+    def write(self, name: str, at: int) -> None:
+        """Note that something sets a variable to what is unknown."""
+        self.writes.append(Write(name, at, None, False))
 
     def word(self) -> Word:
         """Read the word that starts here."""
@@ -442,7 +473,7 @@ class _Parser:
                 self.at = found.end()
             elif sign == "\\":
                 parts.append(text[at + 1 : at + 2])
-                quoted, self.at = True, at + 2
+                quoted, self.at = True, min(at + 2, len(text))
             elif sign == "'":
                 end = _index(text, "'", at + 1)
                 parts.append(text[at + 1 : end])
@@ -458,8 +489,6 @@ class _Parser:
             elif sign in "<>" and text.startswith("(", at + 1):
                 self.at = _skip(text, at + 1)
                 parts.append(None)
-            elif sign in "*?@!+" or sign == "(":
-                break
             else:
                 break
         if self.at == start:
@@ -506,6 +535,10 @@ class _Parser:
         if following in ("(", "{"):
             self.at = _skip(text, at + 1)
             inside = text[at : self.at]
+            if inside.startswith("$((") and re.search(r"=|\+\+|--", inside):
+                self.computed(at)
+            if found := re.match(r"\$\{([A-Za-z_]\w*):?=", inside):
+                self.write(found[1], at)
             several = "[@]" in inside or "[*]" in inside or inside[2:3] in ("@", "*")
             return MANY if several or (not quoted and _may_be_gone(inside)) else None
         self.at += 1
@@ -622,14 +655,3 @@ def _writes(command: Command) -> Iterator[Write]:
     for word in rest[1:] if name in _OTHER_SETTERS else ():
         if found_name := _NAME.match(word.literal or ""):
             yield Write(found_name[0], word.start, None, False)
-
-
-def _substituted(text: str) -> Iterator[Write]:
-    """Yield what expansions set, as in `${name:=8}` and `$((name++))`."""
-    for found in re.finditer(r"\$\{([A-Za-z_]\w*):?=", text):
-        yield Write(found[1], found.start(), None, False)
-    for found in re.finditer(
-        r"\(\((?:[^()=]|\([^()]*\))*(?:\+\+|--|[^=!<>]=[^=])[^\r\n]*?\)\)", text
-    ):
-        for name in _NAME.finditer(found[0]):
-            yield Write(name[0], found.start() + name.start(), None, False)
