@@ -11,9 +11,9 @@ import pytest
 from fsdplint.check import check, check_text
 from fsdplint.configs.launch_lines import Launch, LaunchScript, read
 from fsdplint.files.file import from_bytes
+from fsdplint.finding import Edit, Span
 from fsdplint.fixes.edits import apply
 from fsdplint.fixes.fixpoint import RefusedError, _check_script, fix_files
-from fsdplint.finding import Edit, Span
 from fsdplint.knowledge.launch_options import EXCLUSIVE, options
 from fsdplint.settings.config import defaults
 from fsdplint.settings.rule_selection import EVERYTHING
@@ -355,7 +355,7 @@ REASON = "# fsdplint: ignore[unknown-launch-option] -- it is patched"
         f"torchrun --nproc_per_nodes 8 x.py  {REASON}\n",
         f"torchrun \\\n  --nproc_per_nodes 8 x.py  {REASON}\n",
         f"{REASON}\ntorchrun \\\n  --nproc_per_nodes 8 \\\n x.py\n",
-        f"# fsdplint: ignore-file[FSD912] -- x\necho ${{a#b}}\ntorchrun --nproc_per_nodes 8 x.py\n",
+        "# fsdplint: ignore-file[FSD912] -- x\necho ${a#b}\ntorchrun --nproc_per_nodes 8 x.py\n",
         f'echo "it\'s" ${{a#b}} (\n{REASON}\ntorchrun --nproc_per_nodes 8 x.py\n'.replace(" (", ""),
         f"a() {{\n  {REASON}\n  torchrun --nproc_per_nodes 8 x.py\n}}\n",
     ],
