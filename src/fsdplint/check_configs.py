@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped, SourceError
-from fsdplint.files.discover import SCRIPT_SUFFIXES, project_root
+from fsdplint.files.discover import CONFIG_SUFFIXES, is_script, project_root
 from fsdplint.files.file import SourceFile, from_bytes, regular
 from fsdplint.files.invalid import InvalidSyntax
 from fsdplint.files.lexing import LogicalLine, logical_lines
@@ -32,6 +32,10 @@ _OTHER = "no settings of FSDP that fsdplint knows"
 Releases = Callable[[Path], "tuple[AccelerateRelease, ...]"]
 
 
+def _lines(source: SourceFile) -> Iterable[LogicalLine]:
+    return logical_lines(source.text)
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of files.
@@ -41,14 +45,14 @@ class Kind:
         names: whether a file may be of this kind, by its path.
         words: one of them is in each of its files.
         read: returns what rules judge, None if the file is of another kind.
-        lines: returns the logical lines of a text, which comments are for.
+        lines: returns the logical lines of a file, which comments are for.
     """
 
     name: str
     names: Callable[[str], bool]
     words: tuple[bytes, ...]
     read: Callable[[SourceFile, Releases], object | None]
-    lines: Callable[[str], Iterable[LogicalLine]] = logical_lines
+    lines: Callable[[SourceFile], Iterable[LogicalLine]] = _lines
 
 
 def _read_accelerate(source: SourceFile, releases: Releases) -> object | None:
@@ -67,22 +71,22 @@ def _read_launch(source: SourceFile, _: Releases) -> object | None:
     return launch_lines.read(source.path, source.text)
 
 
-def _lines_of_shell(text: str) -> Iterable[LogicalLine]:
-    from fsdplint.configs import shell
+def _lines_of_shell(source: SourceFile) -> Iterable[LogicalLine]:
+    from fsdplint.configs.launch_lines import shell_of
 
-    return shell.parse(text).lines
+    return shell_of(source.path, source.text).lines
 
 
 KINDS = (
     Kind(
         "config",
-        lambda path: path.endswith((".yaml", ".yml", ".json")),
+        lambda path: path.endswith(CONFIG_SUFFIXES),
         (b"fsdp_config",),
         _read_accelerate,
     ),
     Kind(
         "launch",
-        lambda path: path.endswith(SCRIPT_SUFFIXES),
+        is_script,
         (b"torchrun", b"torch.distributed", b"accelerate"),
         _read_launch,
         _lines_of_shell,
@@ -192,7 +196,7 @@ def _check(
             outcome.failures += judgement.faults
             found += judgement.findings
     chosen = [finding for finding in found if finding.rule in enabled]
-    lines = next((kind.lines for kind, _ in values), logical_lines)
+    lines = partial(next((kind.lines for kind, _ in values), _lines), source)
     outcome.findings += suppress(source, chosen, enabled, settings.target_torch, lines)
     return True
 

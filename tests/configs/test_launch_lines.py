@@ -338,7 +338,7 @@ def test_an_edit_may_not_change_other_commands() -> None:
 
     def tried(start: int, end: int, text: str) -> None:
         edit = Edit(Span("train.sh", start, end), text)
-        _check_script(old, apply(old, [edit]), [edit])
+        _check_script("train.sh", old, apply(old, [edit]), [edit])
 
     tried(9, 13, "c.py")
     for text in ("'", "c.py; ls", "c.py <<E", "$(", "c.py \\"):
@@ -405,8 +405,112 @@ def test_hostile_scripts_end_soon_and_quietly(tmp_path: Path, data: bytes) -> No
     assert {each.rule for each in outcome.findings} <= {"unknown-launch-option"}
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("Makefile", "\t" + "\\\n" * 50_000),
+        ("Makefile", "\t$(" * 20_000),
+        ("Makefile", "\t$(" + "(" * 50_000),
+        ("Makefile", "\t" + " \t" * 50_000 + "x\n"),
+        ("Dockerfile", "RUN " + "\\\n#a\n" * 20_000),
+        ("Dockerfile", "RUN --a " + "--a " * 30_000),
+        ("Dockerfile", "CMD [" + '"' * 50_001),
+        (".github/workflows/a.yml", "run: |\n " + "${{" * 30_000),
+        (".github/workflows/a.yml", "run: [[[\n"),
+        (".github/workflows/a.yml", "[" * 5_000),
+    ],
+)
+def test_hostile_files_of_other_tools_are_read_soon(path: str, text: str) -> None:
+    start = time.process_time()
+    read(path, text)
+    assert time.process_time() - start < 5
+
+
 def test_nothing_of_a_script_is_run(tmp_path: Path) -> None:
     text = f"torchrun $(touch {tmp_path}/a) `touch {tmp_path}/b` x.py\n"
     source = from_bytes(text.encode(), str(tmp_path / "a.sh"))
     assert read(source.path, source.text) is not None
     assert list(tmp_path.iterdir()) == []
+
+
+MAKEFILE = """\
+# it's a Makefile
+GPUS = 8
+ifeq ($(A),1)
+train: data.txt $(wildcard *.py)
+\t@torchrun --nproc_per_nodes=$(GPUS) \\
+\t\ttrain.py $$HOME $(patsubst %,$(B)%,c) # x
+\t-CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node=4 x.py
+\texport CUDA_VISIBLE_DEVICES=0
+\ttorchrun --nproc_per_node=4 x.py
+\ttorchrun $(ARGS) --nproc_per_nodes=4 x.py
+\tfor i in $$(seq 3); do torchrun --nnodes=$$i x.py; done
+endif
+torchrun: ; echo it's
+# fsdplint: ignore[unknown-launch-option] -- x
+\ttorchrun --nproc_per_nodes=$(GPUS) x.py
+\ttorchrun \\
+\t\t--nproc_per_nodes=4 x.py
+"""
+DOCKERFILE = """\
+FROM pytorch/pytorch  # it's
+ENV A="torchrun --nproc_per_nodes 8"
+RUN pip install x && \\
+    # a comment
+    torchrun --nproc_per_nodes 8 x.py
+CMD ["torchrun", "--nproc_per_nodes", "8", "x.py"]
+ENTRYPOINT torchrun --standalone --nnodes 2 x.py
+LABEL torchrun --nproc_per_nodes 8
+"""
+WORKFLOW = """\
+name: it's torchrun --nproc_per_nodes 8
+jobs:
+  test:
+    env: {A: "torchrun --nproc_per_nodes 8"}
+    steps:
+      - run: torchrun --nproc_per_nodes 8 x.py
+      - name: x
+        run: |
+          N=${{ matrix.n }}
+          torchrun \\
+            --nproc_per_nodes ${{ matrix.n }} x.py
+      - run: >
+          torchrun
+          --nproc_per_nodes 8 x.py
+      - run: "torchrun --nproc_per_nodes 8 x.py"
+      # fsdplint: ignore[unknown-launch-option] -- x
+      - run: torchrun --nproc_per_nodes 8 x.py
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("Makefile", MAKEFILE, [5, 7, 17]),
+        ("rules.mk", MAKEFILE, [5, 7, 17]),
+        ("Dockerfile", DOCKERFILE, [5, 6, 7]),
+        ("Dockerfile.gpu", DOCKERFILE, [5, 6, 7]),
+        ("train.Dockerfile", DOCKERFILE, [5, 6, 7]),
+        (".github/workflows/a.yml", WORKFLOW, [6, 11]),
+        ("a.yml", WORKFLOW, []),
+        ("Makefile.am", MAKEFILE, []),
+    ],
+)
+def test_commands_in_files_of_other_tools(
+    tmp_path: Path, name: str, text: str, lines: list[int], end: str
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = text.replace("\n", end)
+    path.write_bytes(written.encode())
+    outcome = check([tmp_path], defaults(EVERYTHING))
+    found = sorted(written.count("\n", 0, f.span.start) + 1 for f in outcome.findings)
+    assert found == lines
+    shown = {written[f.span.start : f.span.end] for f in outcome.findings}
+    assert shown <= {
+        "--nproc_per_nodes",
+        "--nproc_per_node=4",
+        "--standalone",
+        '"--nproc_per_nodes"',
+    }

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from fsdplint.configs.embedded import commands
 from fsdplint.configs.shell import MANY, Command, NotUnderstoodError, Script, Word, parse
 from fsdplint.finding import Edit, Span
 from fsdplint.knowledge.launch_options import (
@@ -114,14 +115,10 @@ class LaunchScript:
     """A script with launch lines."""
 
     path: str
+    text: str
     script: Script
     launches: tuple[Launch, ...]
     directives: tuple[Directive, ...]
-
-    @property
-    def text(self) -> str:
-        """The text of the script."""
-        return self.script.text
 
     def span(self, start: int, end: int) -> Span:
         """Return a place."""
@@ -144,11 +141,22 @@ class LaunchScript:
 def read(path: str, text: str) -> LaunchScript | None:
     """Return the script that a text is, None if it is not understood or launches nothing."""
     try:
-        script = parse(text)
+        script = shell_of(path, text)
     except NotUnderstoodError:
         return None
     launches = tuple(each for c in script.commands if (each := _launch(script, c)) is not None)
-    return LaunchScript(path, script, launches, tuple(_directives(script))) if launches else None
+    directives = tuple(_directives(script))
+    return LaunchScript(path, text, script, launches, directives) if launches else None
+
+
+def shell_of(path: str, text: str) -> Script:
+    """Return the commands of a shell script, or those in a file of another tool.
+
+    Raises:
+        NotUnderstoodError: they are not understood.
+    """
+    embedded = commands(path, text)
+    return parse(text) if embedded is None else parse(embedded, in_one_shell=False)
 
 
 def _launch(script: Script, command: Command) -> Launch | None:

@@ -213,18 +213,23 @@ def _is_one_word(text: str) -> bool:
     return text != "" and not re.search(r"[\s*?\[]", text)
 
 
-def parse(text: str) -> Script:
+def parse(text: str, *, in_one_shell: bool = True) -> Script:
     """Return the script that a text is.
+
+    Args:
+        in_one_shell: whether its commands follow each other; what sets a variable in one says
+            nothing of another if they do not.
 
     Raises:
         NotUnderstoodError: it is none, or one that is not understood.
     """
-    return _Parser(text).script()
+    return _Parser(text, in_one_shell).script()
 
 
 @dataclass
 class _Parser:
     text: str
+    in_one_shell: bool
     at: int = 0
     commands: list[Command] = field(default_factory=list)
     comments: list[tuple[int, int]] = field(default_factory=list)
@@ -452,7 +457,7 @@ class _Parser:
         if any(each.startswith("function") for each in self.stack):
             return Scope.IN_FUNCTION
         # The other side of a pipe, and what is in the background, runs in a shell of its own.
-        apart = self.chained or sign in ("|", "|&", "&")
+        apart = not self.in_one_shell or self.chained or sign in ("|", "|&", "&")
         return Scope.MAYBE if self.stack or apart else Scope.ALWAYS
 
     def write(self, name: str, at: int) -> None:

@@ -89,7 +89,7 @@ def suppress(
     findings: Iterable[Finding],
     enabled: frozenset[str],
     torch: TorchRange = EVERY_RELEASE,
-    lines: Callable[[str], Iterable[LogicalLine]] = logical_lines,
+    lines: Callable[[], Iterable[LogicalLine]] | None = None,
 ) -> list[Finding]:
     """Return the ``findings`` without suppressed ones, and findings on unused comments.
 
@@ -98,7 +98,7 @@ def suppress(
         enabled: the names of the rules that ran; a comment for another one may be of use.
         torch: the releases of PyTorch that the file is to run on; a comment that was until one
             that all of these have reached silences nothing.
-        lines: returns the logical lines of the file.
+        lines: returns the logical lines of a file that is not Python.
     """
     findings = list(findings)
     if not findings and not has_own_comment(source.text):
@@ -155,7 +155,7 @@ class _Comments:
 
 
 def _suppressions(
-    text: str, lines_of: Callable[[str], Iterable[LogicalLine]]
+    text: str, lines_of: Callable[[], Iterable[LogicalLine]] | None
 ) -> Iterator[Suppression]:
     """Yield the directives of ``text`` in order.
 
@@ -163,7 +163,7 @@ def _suppressions(
     """
     if not _MENTION.search(text):
         return
-    lines = list(lines_of(text))
+    lines = list(lines_of() if lines_of else logical_lines(text))
     following: LogicalLine | None = None
     found: list[Suppression] = []
     for line in reversed(lines):
