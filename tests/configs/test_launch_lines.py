@@ -89,6 +89,7 @@ def test_exclusive_options_are_options() -> None:
         ("srun -l --ntasks 2 --cpu-bind=none torchrun x.py", "torchrun"),
         ("srun $OPTIONS torchrun x.py", "torchrun"),
         ("if a; then torchrun x.py; fi", "torchrun"),
+        ("python tool.py --gpus 8 -- torchrun x.py", "torchrun"),
     ],
 )
 def test_calls_of_launchers(line: str, launcher: str) -> None:
@@ -106,7 +107,6 @@ def test_calls_of_launchers(line: str, launcher: str) -> None:
         "echo 'torchrun x.py'",
         "cat > run.sh <<EOF\ntorchrun x.py\nEOF",
         "srun axolotl train a.yaml --launcher torchrun -- --nproc_per_nodes 8",
-        "python tool.py -- torchrun --nproc_per_nodes 8",
         "python x.py --launcher torchrun --nproc_per_nodes 8",
         "srun bash -c 'torchrun --nproc_per_nodes 8'",
         "ssh host torchrun --nproc_per_nodes 8",
@@ -159,6 +159,48 @@ def test_options(line: str, expected: dict[str, str | None], closed: bool) -> No
     assert {k: "" if k in takes_none else v for k, v in found.items()} == expected
     assert read.closed == closed
     assert read.refused == ()
+
+
+ARRAY = """\
+declare -a ARGS=(
+  --nproc_per_node=$N  # it's a comment
+  --nnodes 2 --standalone
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ARRAY + 'torchrun "${ARGS[@]}" x.py', ["nproc_per_node", "nnodes", "standalone"]),
+        (ARRAY + "torchrun ${ARGS[@]} x.py", ["nproc_per_node", "nnodes", "standalone"]),
+        ('A=(--nnodes 2)\nB=("${A[@]}")\ntorchrun "${B[@]}" x.py', ["nnodes"]),
+        ('A=(--nnodes)\ntorchrun "${A[@]}" 2 x.py', []),
+        ('A=(--nnodes 2)\nA+=(--standalone)\ntorchrun "${A[@]}" x.py', []),
+        ('A=(--nnodes 2)\nA[1]=3\ntorchrun "${A[@]}" x.py', []),
+        ('if a; then A=(--nnodes 2); fi\ntorchrun "${A[@]}" x.py', []),
+        ('A=(--nnodes 2)\nsource b\ntorchrun "${A[@]}" x.py', []),
+        ('A=(--nnodes 2)\nread -a A\ntorchrun "${A[@]}" x.py', []),
+        ('A=(--nnodes 2)\ntorchrun "${A[*]}" x.py', []),
+        ('A=(--nnodes 2)\ntorchrun "a${A[@]}" x.py', []),
+    ],
+)
+def test_options_in_an_array(text: str, expected: list[str]) -> None:
+    given = launch(text)
+    assert [option.name for option in given.options] == expected
+    assert given.closed == bool(expected)
+
+
+def test_an_array_of_two_commands_has_one_finding() -> None:
+    text = "A=(--nproc_per_nodes 8)\n" + 'torchrun "${A[@]}" x.py\n' * 2
+    assert found(text) == [(1, "unknown-launch-option")]
+
+
+def test_fixes_in_an_array() -> None:
+    text = "A=(\n  --use_env  # c\n  --nproc_per_nodes 8\n)\npython -m torch.distributed.launch"
+    text += ' "${A[@]}" x.py\n'
+    fixed_ = text.replace("  --use_env", "  ").replace("nodes", "node").replace(".launch", ".run")
+    assert fixed(text) == fixed_
 
 
 def test_places_of_options() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fsdplint.configs.embedded import commands
-from fsdplint.configs.shell import MANY, Command, NotUnderstoodError, Script, Word, parse
+from fsdplint.configs.shell import MANY, Command, NotUnderstoodError, Scope, Script, Word, parse
 from fsdplint.finding import Edit, Span
 from fsdplint.knowledge.launch_options import (
     ACCELERATE,
@@ -29,6 +29,7 @@ _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
 _DIRECTIVE = re.compile(r"#SBATCH[ \t]+(?:(--[a-z-]+)(?:=|[ \t]+)|(-[A-Za-z])[ \t]*)([^\s#]+)")
 _DEVICE_LIST = re.compile(r"\d+(?:,\d+)*")
 _ARGUMENT = re.compile(r"run|exec|\d+[smhd]?")
+_NOT_BLANK = re.compile(r"[^\s\\]")
 _SHORT = {"-n": "--ntasks", "-N": "--nodes", "-G": "--gpus"}
 
 
@@ -69,6 +70,7 @@ class Launch:
         refused: options that it does not know; what follows one is not read.
         closed: whether `options` are all that it gets.
         script: what it runs, None if that is not known to be one word.
+        here: whether nothing but the script's own shell decides where it runs, and with what.
         devices: the literal value of CUDA_VISIBLE_DEVICES, with its place.
     """
 
@@ -81,6 +83,7 @@ class Launch:
     refused: tuple[Option, ...]
     closed: bool
     script: Word | None
+    here: bool
     devices: tuple[str, int, int] | None
 
     def get(self, *names: str) -> Option | None:
@@ -130,8 +133,11 @@ class LaunchScript:
 
     def removal(self, launch: Launch, option: Option) -> Edit:
         """Return the edit that removes an option, with the blanks in front of it."""
-        before = max(word.end for word in launch.command.words if word.end <= option.start)
-        return Edit(self.span(before, option.end), "")
+        # The words of an array stand elsewhere, each on a line of its own.
+        ends = [word.end for word in launch.command.words if word.end <= option.start]
+        in_command = launch.command.start <= option.start
+        start = max(ends) if in_command else option.start
+        return Edit(self.span(start, option.end), "")
 
     def shown(self, option: Option | Directive) -> str:
         """Return an option as it is written, on one line."""
@@ -179,7 +185,8 @@ def _launch(script: Script, command: Command) -> Launch | None:
         tuple(reader.refused),
         reader.closed,
         reader.script_word,
-        _devices(script, command, head),
+        _is_here(head),
+        _devices(script, command, head) if _is_here(head) else None,
     )
 
 
@@ -208,11 +215,13 @@ def _interpreter(command: Command, option: int) -> int | None:
         return None
     word = command.words[index]
     is_python = word.literal is None or _PYTHON.fullmatch(word.literal)
-    return index if is_python and word.parts != (MANY,) else None
+    return index if is_python and not word.is_many else None
 
 
 def _hands_on(head: tuple[Word, ...]) -> bool:
     """Return whether the words in front of a launcher run it, with the words that follow."""
+    if head and head[-1].literal == "--":
+        return True  # a tool that runs what follows, here or elsewhere
     takes_value = False
     for word in head:
         text = word.literal
@@ -249,10 +258,15 @@ class _Options:
     script_word: Word | None = None
 
     def read(self, words: tuple[Word, ...]) -> None:
-        rest = list(words)
+        rest = [(word, self.command) for word in reversed(words)]
         while rest:
-            word = rest.pop(0)
-            text = self.script.text_of(word, self.command)
+            word, at = rest.pop()
+            if elements := self.script.elements(word, at):
+                # What is in an array was expanded where it was set, which nothing decided.
+                within = ((each, Command((each,), 0, Scope.ALWAYS)) for each in elements)
+                rest += reversed(list(within))
+                continue
+            text = self.script.text_of(word, at)
             first = word.parts[0] if word.parts else None
             dashed = text if isinstance(text, str) else first if isinstance(first, str) else None
             if dashed is None or not dashed.startswith("-"):
@@ -263,7 +277,9 @@ class _Options:
             if not self.option(word, text if isinstance(text, str) else None, dashed, rest):
                 return
 
-    def option(self, word: Word, text: str | None, dashed: str, rest: list[Word]) -> bool:
+    def option(
+        self, word: Word, text: str | None, dashed: str, rest: list[tuple[Word, Command]]
+    ) -> bool:
         """Read an option and its value; return whether what follows it is understood."""
         written, equals, _ = dashed.partition("=")
         if text is None and not equals:
@@ -280,10 +296,12 @@ class _Options:
         if takes and not equals:
             if not rest:
                 return False
-            value = rest.pop(0)
-            got = self.script.text_of(value, self.command)
+            value, at = rest.pop()
+            got = self.script.text_of(value, at)
             if got is MANY or (isinstance(got, str) and got.startswith("-")):
                 return False
+            if _NOT_BLANK.search(self.script.text, word.end, value.start) or value.start < word.end:
+                return False  # an array has one of them only
             self.add(found, word, got, (value.start, value.end))
             return True
         if equals and not takes:
@@ -315,7 +333,7 @@ class _Options:
 def _is_script(word: Word) -> bool:
     """Return whether a word is a path, though a part of it is unknown."""
     last = word.parts[-1] if word.parts else None
-    return isinstance(last, str) and last.endswith(".py") and MANY not in word.parts
+    return isinstance(last, str) and last.endswith(".py") and not word.is_many
 
 
 def _devices(
@@ -335,9 +353,18 @@ def _devices(
         value, place = found[1], (found[0].at, found[0].value.end)
     listed = value.split(",")
     distinct = _DEVICE_LIST.fullmatch(value) and len(set(listed)) == len(listed)
+    return (value, *place) if distinct else None
+
+
+def _is_here(head: tuple[Word, ...]) -> bool:
+    """Return whether the programs in front of a launcher leave its environment as it is."""
     wrappers = {word.literal for word in head} & _WRAPPERS
-    through = wrappers <= _TRANSPARENT and (not head or head[0].literal in _TRANSPARENT)
-    return (value, *place) if distinct and through else None
+    first = head[0].literal if head else "env"
+    return wrappers <= _TRANSPARENT and first in _TRANSPARENT and "--" not in _literals(head)
+
+
+def _literals(words: tuple[Word, ...]) -> set[str]:
+    return {word.literal or "" for word in words}
 
 
 def _starts(word: Word, text: str) -> bool:

@@ -23,6 +23,8 @@ _OPERATOR = re.compile(r"&&|\|\||\|&|;;&|;;|;&|[;&|()]")
 _PLAIN = re.compile(r"[^\s\\'\"$`;&|()<>]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARAMETER = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\}|[0-9@*#?$!-])", re.ASCII)
+_ARRAY = re.compile(r"\$\{([A-Za-z_]\w*)\[@\]\}", re.ASCII)
+_PLAIN_FLAGS = re.compile(r"-[arx]+")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?\+?=")
 _DEEPEST = 50
 """Levels of substitutions inside of each other; scripts of people have three."""
@@ -58,7 +60,21 @@ class Variable:
     quoted: bool
 
 
-Part = str | Variable | Many | None
+@dataclass(frozen=True, slots=True)
+class Array:
+    """`${name[@]}`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """`(…)` behind `name=`."""
+
+    words: tuple[Word, ...]
+
+
+Part = str | Variable | Array | Elements | Many | None
 """Of a word: a text, a variable, any number of words, or (None) an unknown part of one word."""
 
 
@@ -76,6 +92,11 @@ class Word:
         """The text that it is, None if an expansion decides that."""
         texts = [part for part in self.parts if isinstance(part, str)]
         return "".join(texts) if len(texts) == len(self.parts) else None
+
+    @property
+    def is_many(self) -> bool:
+        """Whether it may be any number of words."""
+        return any(isinstance(part, (Many, Array, Elements)) for part in self.parts)
 
 
 class Scope(Enum):
@@ -123,6 +144,7 @@ class Write:
     Attributes:
         value: what it is set to, None if that is unknown.
         certain: whether nothing decides if it is set.
+        elements: the words of an array, None if it is none or unknown.
     """
 
     name: str
@@ -130,6 +152,7 @@ class Write:
     value: Word | None
     certain: bool
     exported: bool = False
+    elements: tuple[Word, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +190,7 @@ class Script:
 
         An unquoted variable is taken for one word: those who write `--port $PORT` mean that.
         """
-        if MANY in word.parts:
+        if word.is_many:
             return MANY
         texts: list[str] = []
         for part in word.parts:
@@ -179,6 +202,17 @@ class Script:
 
     def value(self, name: str, at: Command) -> tuple[Write, str] | None:
         """Return what certainly set a variable last before ``at`` runs, with the literal text."""
+        found = self._last(name, at)
+        return None if found is None or found[1] is None else (found[0], found[1])
+
+    def elements(self, word: Word, at: Command) -> tuple[Word, ...] | None:
+        """Return the words of the array that a word is, None if they are unknown."""
+        parts = [part for part in word.parts if part != ""]  # a quote begins with that
+        part = parts[0] if len(parts) == 1 else None
+        found = self._last(part.name, at) if isinstance(part, Array) else None
+        return found[0].elements if found else None
+
+    def _last(self, name: str, at: Command) -> tuple[Write, str | None] | None:
         history = self._variables.get(name)
         index = history.last_before(at.start) if history else None
         if history is None or index is None or name in self._uncertain:
@@ -187,7 +221,7 @@ class Script:
         if at.scope is Scope.IN_FUNCTION and len(history.writes) > 1:
             return None
         barriers = bisect_left(self._barriers, write.at), bisect_left(self._barriers, at.start)
-        return None if text is None or barriers[0] != barriers[1] else (write, text)
+        return (write, text) if barriers[0] == barriers[1] else None
 
     def _part(self, part: Part, at: Command) -> str | None:
         if not isinstance(part, Variable):
@@ -489,8 +523,7 @@ class _Parser:
             elif sign in "$`":
                 parts.append(self.expansion(quoted=False))
             elif sign == "(" and at > start and text[at - 1] == "=":
-                self.array()
-                parts.append(MANY)
+                parts.append(self.array())
             elif sign in "<>" and text.startswith("(", at + 1):
                 self.at = _skip(text, at + 1)
                 parts.append(None)
@@ -544,14 +577,17 @@ class _Parser:
                 self.computed(at)
             if found := re.match(r"\$\{([A-Za-z_]\w*):?=", inside):
                 self.write(found[1], at)
+            if array := _ARRAY.fullmatch(inside):
+                return Array(array[1])
             several = "[@]" in inside or "[*]" in inside or inside[2:3] in ("@", "*")
             return MANY if several or (not quoted and _may_be_gone(inside)) else None
         self.at += 1
         return "$" if following != '"' else None
 
-    def array(self) -> None:
-        """Skip `(…)` behind an assignment."""
+    def array(self) -> Elements:
+        """Read `(…)` behind an assignment."""
         self.at += 1
+        words: list[Word] = []
         while self.at < len(self.text):
             if self.blanks():
                 continue
@@ -559,9 +595,9 @@ class _Parser:
                 self.at = found.end()
             elif self.text[self.at] == ")":
                 self.at += 1
-                return
+                return Elements(tuple(words))
             else:
-                self.word()
+                words.append(self.word())
         raise NotUnderstoodError("an array without an end")
 
 
@@ -626,7 +662,7 @@ def _assigned(word: Word) -> re.Match[str] | None:
 
 def _value(word: Word, found: re.Match[str]) -> Word | None:
     """Return the word behind `name=`, None if it is no plain assignment."""
-    if found[2] or found[0].endswith("+=") or MANY in word.parts:
+    if found[2] or found[0].endswith("+=") or word.is_many:
         return None
     first = word.parts[0]
     assert isinstance(first, str)
@@ -634,6 +670,13 @@ def _value(word: Word, found: re.Match[str]) -> Word | None:
     # An assignment splits no words.
     whole = tuple(Variable(p.name, True) if isinstance(p, Variable) else p for p in parts)
     return Word(word.start + found.end(), word.end, whole, word.quoted)
+
+
+def _elements(word: Word, found: re.Match[str]) -> tuple[Word, ...] | None:
+    """Return the words of `name=(…)`, None if it is something else."""
+    is_whole = found[0] == found[1] + "=" and len(word.parts) == 2
+    last = word.parts[-1]
+    return last.words if is_whole and isinstance(last, Elements) else None
 
 
 _SETTERS = frozenset({"export", "declare", "typeset", "readonly", "local"})
@@ -648,15 +691,18 @@ def _writes(command: Command) -> Iterator[Write]:
         assert found is not None
         # In front of a command they are for it alone, and what others see is what it was.
         if not rest:
-            yield Write(found[1], word.start, _value(word, found), always)
+            value, elements = _value(word, found), _elements(word, found)
+            yield Write(found[1], word.start, value, always, elements=elements)
     name = command.name
+    flags = [word.literal or "" for word in rest[1:] if not _assigned(word)]
+    options = [flag for flag in flags if flag.startswith("-")]
+    plain = name != "local" and all(map(_PLAIN_FLAGS.fullmatch, options))
     for word in rest[1:] if name in _SETTERS else ():
-        exported = name == "export" or any((w.literal or "").startswith("-") for w in rest[1:])
         if found := _assigned(word):
-            plain = name in ("export", "readonly")
-            yield Write(
-                found[1], word.start, _value(word, found) if plain else None, always, exported
-            )
+            value, elements = _value(word, found), _elements(word, found)
+            known = (value, elements) if plain else (None, None)
+            exported = name == "export" or "x" in "".join(options)
+            yield Write(found[1], word.start, known[0], always, exported, known[1])
     for word in rest[1:] if name in _OTHER_SETTERS else ():
         if found_name := _NAME.match(word.literal or ""):
             yield Write(found_name[0], word.start, None, False)

@@ -78,7 +78,7 @@ def _apart(script: LaunchScript, launch: Launch, nodes: Option) -> Iterator[Repo
         )
     # Node 0 may be called so if others have its address; what is not node 0 needs that.
     elsewhere = rank is not None and rank.number != 0
-    if address is None and (everywhere or (name == "static" and elsewhere)):
+    if address is None and (everywhere or (launch.here and name == "static" and elsewhere)):
         yield Report(
             place,
             f"`{script.shown(nodes)}` has no address to meet at, so each node waits for the "
