@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MOST = 1_000_000
 """Bytes of the largest file that is read; config files have a few thousand."""
-_OTHER = "no settings of FSDP that fsdplint knows"
+_OTHER = "no settings of FSDP and no launch line that fsdplint knows"
 
 Releases = Callable[[Path], "tuple[AccelerateRelease, ...]"]
 
@@ -96,7 +96,7 @@ KINDS = (
 
 @dataclass(slots=True)
 class ConfigOutcome:
-    """The end of the part: like `Outcome`, for config files."""
+    """The end of the part: like `Outcome`, for files of other kinds than Python."""
 
     findings: list[Finding] = field(default_factory=list)
     sources: dict[str, SourceFile] = field(default_factory=dict)
