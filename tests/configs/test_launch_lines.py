@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import io
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fsdplint.check import check, check_text
 from fsdplint.configs.launch_lines import Launch, LaunchScript, read
@@ -556,3 +561,60 @@ def test_commands_in_files_of_other_tools(
         "--standalone",
         '"--nproc_per_nodes"',
     }
+
+
+WORDS = (
+    *("--nnodes", "--nnodes=2", "--nnode=2", "--nproc-per-node=2", "--nproc_per_node", "--nproc"),
+    *("--standalone", "--standalone=1", "--stand", "-m", "--module", "--rdzv", "--rdzv_id=a"),
+    *("--no-python", "--no_py", "--use_env", "--use-env", "-r", "-t=3", "-r3", "--nodes", "--x=1"),
+    *("--num_processes", "--num-processes=2", "--num_proc", "--multi_gpu", "--multi", "--debug"),
+    *("--use-fsdp", "--config_file=a", "-q", "--quiet", "2", "2", "x.py", "x.py", "-1"),
+)
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "launch", "accelerate"])
+@settings(max_examples=400, deadline=None)
+@given(given_words=st.lists(st.sampled_from(WORDS), max_size=6))
+def test_options_are_those_that_the_parsers_read(launcher: str, given_words: list[str]) -> None:
+    program = {
+        "torchrun": "torchrun",
+        "launch": "python -m torch.distributed.launch",
+        "accelerate": "accelerate launch",
+    }[launcher]
+    made = launch(" ".join([program, *given_words]))
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            arguments = vars(PARSERS[launcher]().parse_args(given_words))
+    except SystemExit:
+        # It also refuses what is ambiguous behind the script.
+        assert not made.closed or "ambiguous option" in said.getvalue(), said.getvalue()
+        return
+    assert not made.refused
+    if made.closed:
+        assert made.script is not None
+        assert made.script.literal == arguments["training_script"]
+        for option in {each.name: each for each in made.options}.values():
+            value = arguments[option.name]
+            assert value is True if option.value == "" else str(value) == option.value
+
+
+def _of_torchrun() -> argparse.ArgumentParser:
+    from torch.distributed.run import get_args_parser
+
+    return get_args_parser()
+
+
+def _of_launch() -> argparse.ArgumentParser:
+    parser = _of_torchrun()
+    parser.add_argument("--use-env", "--use_env", action="store_true")
+    return parser
+
+
+def _of_accelerate() -> argparse.ArgumentParser:
+    from accelerate.commands.launch import launch_command_parser
+
+    return launch_command_parser()
+
+
+PARSERS = {"torchrun": _of_torchrun, "launch": _of_launch, "accelerate": _of_accelerate}

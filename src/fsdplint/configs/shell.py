@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from fsdplint.files.lexing import NEWLINE, LogicalLine
+from fsdplint.files.lexing import LogicalLine
 
 _BLANK = re.compile(r"(?:[ \t]|\\(?:\r\n|\n|\r))+")
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -23,6 +23,8 @@ _OPERATOR = re.compile(r"&&|\|\||\|&|;;&|;;|;&|[;&|()]")
 _PLAIN = re.compile(r"[^\s\\'\"$`;&|()<>]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARAMETER = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\}|[0-9@*#?$!-])", re.ASCII)
+_HEREDOC = re.compile(r"<<(-?)[ \t]*(['\"]?)([A-Za-z_]\w*)\2")
+_ENDS = {"(": ")", "{": "}"}
 _ARRAY = re.compile(r"\$\{([A-Za-z_]\w*)\[@\]\}", re.ASCII)
 _PLAIN_FLAGS = re.compile(r"-[arx]+")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?\+?=")
@@ -309,7 +311,8 @@ class _Parser:
         elif found := _LINE_END.match(text, at):
             self.end_command(";")
             self.at = found.end()
-            self.skip_heredocs()
+            self.at = _behind(self.text, self.at, self.heredocs)
+            self.heredocs = []
             self.end_line()
         elif found := _COMMENT.match(text, at):
             self.comments.append(found.span())
@@ -459,18 +462,6 @@ class _Parser:
             raw = self.text[start : word.end]
             self.heredocs.append((re.sub(r"[\\'\"]", "", raw), sign == "<<-"))
 
-    def skip_heredocs(self) -> None:
-        for delimiter, tabs in self.heredocs:
-            while True:
-                end = NEWLINE.search(self.text, self.at)
-                line = self.text[self.at : end.start() if end else len(self.text)]
-                if end is None and self.at >= len(self.text):
-                    raise NotUnderstoodError("a here-document without an end")
-                self.at = end.end() if end else len(self.text)
-                if (line.lstrip("\t") if tabs else line) == delimiter:
-                    break
-        self.heredocs = []
-
     def end_command(self, sign: str) -> None:
         scope = self.scope(sign)
         if self.words:
@@ -571,7 +562,7 @@ class _Parser:
             self.at = escaped.end()
             return None
         if following in ("(", "{"):
-            self.at = _skip(text, at + 1)
+            self.at = _skip(text, at + 1, quoted=quoted and following == "{")
             inside = text[at : self.at]
             if inside.startswith("$((") and re.search(r"=|\+\+|--", inside):
                 self.computed(at)
@@ -615,35 +606,41 @@ def _index(text: str, sign: str, start: int) -> int:
     return found.end() - 1
 
 
-def _skip(text: str, at: int) -> int:
-    """Return the end of what the bracket at ``at`` opens, with quotes and brackets in it."""
+def _skip(text: str, at: int, *, quoted: bool = False) -> int:
+    """Return the end of what the bracket at ``at`` opens, with quotes and brackets in it.
+
+    Args:
+        quoted: whether double quotes are around it.
+    """
     inside: list[str] = []
-    ends = {"(": ")", "{": "}"}
+    heredocs: list[tuple[str, bool]] = []
     while at < len(text):
-        sign = text[at]
-        quoted = bool(inside) and inside[-1] == '"'
+        sign, last = text[at], inside[-1] if inside else ""
+        in_code = last == ")"
         if sign == "\\":
-            at += 2
-            continue
-        if sign == "#" and not quoted and inside and inside[-1] == ")" and text[at - 1] in " \t\n(":
+            at += 1
+        elif sign == "#" and in_code and text[at - 1] in " \t\r\n(":
             end = _LINE_END.search(text, at)
-            at = end.start() if end else len(text)
-            continue
-        if sign == "'" and not quoted:
+            at = end.start() - 1 if end else len(text)
+        elif sign == "'" and last == "}" and (quoted or '"' in inside):
+            # Whether it is a quote depends on the operator.
+            raise NotUnderstoodError("a quote in an expansion in quotes")
+        elif sign == "'" and last != '"':
             at = _index(text, "'", at + 1)
-        elif (
-            text.startswith("<<", at)
-            and not quoted
-            and not text.startswith("<<<", at)
-            and ")" in inside
-        ):
-            raise NotUnderstoodError("a here-document in a substitution")
-        elif inside and sign == inside[-1]:
+        elif in_code and text.startswith("<<<", at):
+            at += 2
+        elif in_code and (found := _HEREDOC.match(text, at)):
+            heredocs.append((found[3], found[1] == "-"))
+            at = found.end() - 1
+        elif heredocs and in_code and (found := _LINE_END.match(text, at)):
+            at = _behind(text, found.end(), heredocs) - 1
+            heredocs = []
+        elif sign == last:
             inside.pop()
         elif sign == '"':
             inside.append('"')
-        elif sign in ends and (not quoted or text[at - 1] == "$"):
-            inside.append(ends[sign])
+        elif sign in _ENDS and (last != '"' or text[at - 1] == "$"):
+            inside.append(_ENDS[sign])
         elif sign == "`":
             at = _index(text, "`", at + 1)
         at += 1
@@ -652,6 +649,24 @@ def _skip(text: str, at: int) -> int:
         if len(inside) > _DEEPEST:
             raise NotUnderstoodError("too deep")
     raise NotUnderstoodError("a bracket without an end")
+
+
+def _behind(text: str, at: int, heredocs: list[tuple[str, bool]]) -> int:
+    """Return the end of the here-documents that start at a line, by their delimiters.
+
+    Args:
+        heredocs: each with whether tabs may be in front of the delimiter.
+    """
+    for delimiter, tabs in heredocs:
+        while True:
+            if at >= len(text):
+                raise NotUnderstoodError("a here-document without an end")
+            end = _LINE_END.search(text, at)
+            line = text[at : end.start() if end else len(text)]
+            at = end.end() if end else len(text)
+            if (line.lstrip("\t") if tabs else line) == delimiter:
+                break
+    return at
 
 
 def _assigned(word: Word) -> re.Match[str] | None:

@@ -38,7 +38,7 @@ EXCLUSIVE: Mapping[str, tuple[str, ...]] = {
     ACCELERATE: ("multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp"),
 }
 
-_SHORT = {"m": "module", "r": "redirects", "t": "tee", "h": "help"}
+_SHORT = {"m": "module", "r": "redirects", "t": "tee", "h": "help", "q": "quiet"}
 _TABLE = Path(__file__).with_name("launch_options.csv")
 
 
