@@ -89,7 +89,7 @@ KINDS = (
         is_script,
         (b"torchrun", b"torch.distributed", b"accelerate"),
         _read_launch,
-        _lines_of_shell,
+        lines=_lines_of_shell,
     ),
 )
 
