@@ -315,6 +315,7 @@ def test_directives_of_slurm() -> None:
         ),
         ("#SBATCH --ntasks-per-node=1\nsrun torchrun --nproc_per_node 2 x.py", []),
         ("#SBATCH --ntasks-per-node=2\nsrun -n 1 torchrun --nproc_per_node 2 x.py", []),
+        ("#SBATCH --ntasks-per-node=2\nsrun -n1 torchrun --nproc_per_node 2 x.py", []),
         ("#SBATCH --ntasks-per-node=2\nsrun $ARGS torchrun --nproc_per_node 2 x.py", []),
         ("#SBATCH --ntasks-per-node=2\nsrun torchrun --nproc_per_node 1 x.py", []),
         ("#SBATCH --ntasks-per-node=2\nsrun torchrun --nnodes $N --nproc_per_node 2 x.py", []),

@@ -63,7 +63,7 @@ def _tasks(script: LaunchScript, launch: Launch) -> tuple[Span, int, str] | None
     if launch.wrapped_by != "srun":
         return None
     words = [word.literal for word in launch.wrappers[1:]]
-    if None in words or "-n" in words or any((w or "").startswith("--ntask") for w in words):
+    if any(word is None or word.startswith(("-n", "--ntask", "--tasks")) for word in words):
         return None
     directive = script.directive(_NAME)
     if directive is None or not directive.value.isdigit() or int(directive.value) < 2:
