@@ -27,7 +27,7 @@ TOPICS = (
     "Rank divergence",
     "Migration and old interfaces",
     "Data",
-    "Config files",
+    "Config files and launch scripts",
 )
 INDEX = """\
 # Rules

@@ -3,10 +3,10 @@
 A fence of ``python`` is an example: a line ending ``# error`` is a finding on that line, one
 ending ``# missed`` a known false negative, every other line is clean. A fence of ``diff`` is an
 example with all of its lines and what the fix makes of it. A fence of ``python torch<2.6``, or
-``diff torch<2.6``, is an example for those releases of PyTorch. A fence of ``yaml``, or ``diff
-yaml``, is an example of a config file. A fence of ``python ranks=N`` is a
-proof for N ranks, one of ``python ranks=N torch>=2.15`` a proof that holds on those releases.
-Fences of ``text`` and ``console`` are only read by people.
+``diff torch<2.6``, is an example for those releases of PyTorch. A fence of ``yaml`` or ``bash``, or
+``diff yaml``, is an example of a config file or a script. A fence of ``python ranks=N`` is a proof
+for N ranks, one of ``python ranks=N torch>=2.15`` a proof that holds on those releases. Fences of
+``text`` and ``console`` are only read by people.
 
 A page begins with the summary of its rule and a first example, before the first heading.
 """
@@ -37,7 +37,7 @@ HEADINGS = (
 )
 OPTIONAL = {"Torch versions"}
 READ_BY_PEOPLE = ("text", "console")
-FILES = {"python": "snippet.py", "yaml": "config.yaml"}
+FILES = {"python": "snippet.py", "yaml": "config.yaml", "bash": "train.sh"}
 """By language, the file that an example is."""
 _OF = "|".join(FILES)
 _EXAMPLE = re.compile(rf"(?:diff(?: (?P<of>{_OF}))?|(?P<in>{_OF}))(?: torch(?P<torch>[<>=~].*))?")

@@ -51,7 +51,7 @@ NAMES = (
     "a\n::error::b.py",
     "a\u2028::error::b.py",
     "\u202e::error::b.py",
-    "::warning::a.json",
+    "::warning::a.txt",
 )
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING
 
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped, SourceError
-from fsdplint.files.discover import project_root
+from fsdplint.files.discover import CONFIG_SUFFIXES, is_script, project_root
 from fsdplint.files.file import SourceFile, from_bytes, regular
 from fsdplint.files.invalid import InvalidSyntax
+from fsdplint.files.lexing import LogicalLine, logical_lines
 from fsdplint.finding import Finding, Span
 from fsdplint.outcome import Account, State
 from fsdplint.settings.config import Settings
@@ -29,9 +30,13 @@ if TYPE_CHECKING:
 _MOST = 1_000_000
 """Bytes of the largest file that is read; config files have a few thousand."""
 _SECTION = "fsdp_config"
-_OTHER = "no settings of FSDP that fsdplint knows"
+_OTHER = "no settings of FSDP and no launch line that fsdplint knows"
 
 Releases = Callable[[Path], "tuple[AccelerateRelease, ...]"]
+
+
+def _lines(source: SourceFile) -> Iterable[LogicalLine]:
+    return logical_lines(source.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ class Kind:
         words: one of them is in each of its files.
         read: returns what rules judge, None if the file is of another kind.
         judged: the class of that.
+        lines: returns the logical lines of a file, which comments are for.
     """
 
     name: str
@@ -51,6 +57,7 @@ class Kind:
     words: tuple[str, ...]
     read: Callable[[SourceFile, Releases], object | None]
     judged: str
+    lines: Callable[[SourceFile], Iterable[LogicalLine]] = _lines
 
 
 def _read_accelerate(source: SourceFile, releases: Releases) -> object | None:
@@ -63,13 +70,33 @@ def _read_accelerate(source: SourceFile, releases: Releases) -> object | None:
     return accelerate.read(source.path, source.text, node, releases(Path(source.path)))
 
 
+def _read_launch(source: SourceFile, _: Releases) -> object | None:
+    from fsdplint.configs import launch_lines
+
+    return launch_lines.read(source.path, source.text)
+
+
+def _lines_of_shell(source: SourceFile) -> Iterable[LogicalLine]:
+    from fsdplint.configs.launch_lines import shell_of
+
+    return shell_of(source.path, source.text).lines
+
+
 KINDS = (
     Kind(
         "config",
-        lambda path: path.endswith((".yaml", ".yml", ".json")),
+        lambda path: path.endswith(CONFIG_SUFFIXES),
         (_SECTION, "distributed_type"),
         _read_accelerate,
         "fsdplint.configs.accelerate.AccelerateConfig",
+    ),
+    Kind(
+        "launch",
+        is_script,
+        ("torchrun", "torch.distributed", "accelerate"),
+        _read_launch,
+        "fsdplint.configs.launch_lines.LaunchScript",
+        lines=_lines_of_shell,
     ),
 )
 
@@ -177,7 +204,7 @@ def _check(
 
     path, enabled = source.path, settings.enabled(source.path)
     found: list[Finding] = []
-    values: list[tuple[str, object]] = []
+    values: list[tuple[Kind, object]] = []
     try:
         for kind in KINDS:
             if kind.names(path) and any(word in source.text for word in kind.words):
@@ -185,7 +212,7 @@ def _check(
                 if value is not None:
                     outcome.values[path] = value
                 if not isinstance(value, (OtherConfig, NoneType)):
-                    values.append((kind.name, value))
+                    values.append((kind, value))
     except InvalidSyntax as error:
         if _SECTION not in source.text:
             return False
@@ -198,12 +225,13 @@ def _check(
     outcome.sources[path] = source
     outcome.accounts.append(Account(path, State.CHECKED))
     for rule in RULES:
-        for name, value in values if rule.is_of_configs and rule.name in enabled else ():
-            judgement = judge_on(rule, name, value, path)
+        for kind, value in values if rule.is_of_configs and rule.name in enabled else ():
+            judgement = judge_on(rule, kind.name, value, path)
             outcome.failures += judgement.faults
             found += judgement.findings
     chosen = [finding for finding in found if finding.rule in enabled]
-    outcome.findings += comments.suppress(source, chosen, enabled, settings.target_torch)
+    lines = partial(next((kind.lines for kind, _ in values), _lines), source)
+    outcome.findings += comments.suppress(source, chosen, enabled, settings.target_torch, lines)
     return True
 
 

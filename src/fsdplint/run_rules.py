@@ -60,8 +60,8 @@ def judge_on(rule: Rule, kind: str, value: object, path: str) -> Judgement:
             reports.append(report)
     except Exception as error:  # whatever it is, the other rules go on
         judgement.faults.append(SourceError(path, internal(rule.name, error)))
-    made = (rule.finding(report, _fix(rule, report, judgement)) for report in reports)
-    judgement.findings.extend(made)
+    each = with_least_evidence(reports)
+    judgement.findings += (rule.finding(report, _fix(rule, report, judgement)) for report in each)
     return judgement
 
 

@@ -60,7 +60,7 @@ def test_each_file_is_accounted_for(tmp_path: Path) -> None:
 
     checked, template = ("a.yaml", "checked", ""), ("c.yaml", "skipped", "a template")
     assert accounts(tmp_path) == [checked, template]
-    other = ("b.yaml", "irrelevant", "no settings of FSDP that fsdplint knows")
+    other = ("b.yaml", "irrelevant", "no settings of FSDP and no launch line that fsdplint knows")
     assert accounts(*sorted(tmp_path.iterdir())) == [checked, other, template]
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 SUFFIXES = (".py", ".pyi", ".ipynb")
+_MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
+SCRIPT_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".pbs")
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
 _MAX_IGNORES = 1_000_000  # bytes of a .gitignore; a larger one leaves nothing out
 _ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "fsdplint.toml")
@@ -113,7 +115,7 @@ class Discovery:
         files: in order of their path, each once.
         failures: paths that could not be read.
         skipped: paths with the name of a source file that are not files.
-        configs: files that may hold settings of other tools, by their names.
+        configs: files that may hold settings of other tools or launch training, by their names.
     """
 
     files: tuple[Path, ...]
@@ -170,8 +172,34 @@ def _left_out(start: str, given: str, exclude: Sequence[Patterns]) -> bool:
 
 
 def is_config(path: str) -> bool:
-    """Return whether a file may be a config file, by its name."""
-    return path.endswith(CONFIG_SUFFIXES)
+    """Return whether a file may be a config file or have shell commands, by its name."""
+    return path.endswith(CONFIG_SUFFIXES) or is_script(path)
+
+
+def is_script(path: str) -> bool:
+    """Return whether a file may have shell commands, by its name."""
+    is_one = path.endswith(SCRIPT_SUFFIXES)
+    return is_one or is_makefile(path) or is_dockerfile(path) or is_workflow(path)
+
+
+def is_makefile(path: str) -> bool:
+    """Return whether a file is one of make, by its name."""
+    return path.endswith(".mk") or _name(path) in _MAKEFILES
+
+
+def is_dockerfile(path: str) -> bool:
+    """Return whether a file builds a container, by its name."""
+    return _name(path).startswith("Dockerfile") or path.endswith(".Dockerfile")
+
+
+def is_workflow(path: str) -> bool:
+    """Return whether a file is a workflow of GitHub, by its name."""
+    folder = path[: -len(_name(path)) - 1].replace("\\", "/")
+    return path.endswith((".yml", ".yaml")) and folder.endswith(".github/workflows")
+
+
+def _name(path: str) -> str:
+    return path.replace("\\", "/").rpartition("/")[2]
 
 
 def project_root(path: Path) -> Path:

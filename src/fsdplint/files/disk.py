@@ -31,7 +31,11 @@ INSTALLED: Final = "installed"
 _STEP = 2_000_000_000  # nanoseconds
 # What tools leave in folders, and what no look at them depends on.
 _LITTER = frozenset({"__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
-_SUFFIXES = (".py", ".pyi", ".ipynb", ".yaml", ".yml", ".json")
+_SUFFIXES = (
+    *(".py", ".pyi", ".ipynb", ".yaml", ".yml", ".json"),
+    *(".sh", ".bash", ".slurm", ".sbatch", ".job", ".pbs", ".mk", ".Dockerfile"),
+)
+_PREFIXES = ("Makefile", "makefile", "GNUmakefile", "Dockerfile")
 # For what becomes a pipe after it was looked at, and for files of /proc that wait as pipes do.
 _WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 MOST: Final = 50_000_000
@@ -165,7 +169,8 @@ def _digest_of_names(entries: list[os.DirEntry[str]]) -> str:
     for entry in entries:
         if entry.name not in _LITTER:
             found = types(entry)
-            if found[0] or entry.name.endswith(_SUFFIXES):
+            named = entry.name.endswith(_SUFFIXES) or entry.name.startswith(_PREFIXES)
+            if found[0] or named:
                 names.append("".join(map("01".__getitem__, found)) + entry.name)
     return digest(os.fsencode("\0".join(names)))
 

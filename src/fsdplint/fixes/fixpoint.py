@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fsdplint.files.discover import is_config
+from fsdplint.files.discover import is_config, is_script
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit, Finding, Safety
@@ -178,7 +178,9 @@ def _edited(texts: dict[str, str], fixing: Sequence[Finding]) -> dict[str, str]:
     except ValueError as error:
         raise RefusedError(f"its edits conflict: {error}") from error
     for path, text in new.items():
-        if is_config(path):
+        if is_script(path):
+            _check_script(path, texts[path], text, edits[path])
+        elif is_config(path):
             _check_config(path, texts[path], text, edits[path])
         else:
             _check(texts[path], text, edits[path])
@@ -205,6 +207,24 @@ def _check_config(path: str, old: str, new: str, edits: Sequence[Edit]) -> None:
         raise RefusedError("the fixed file cannot be parsed") from None
     if not same:
         raise RefusedError("it would change other settings, too")
+
+
+def _check_script(path: str, old: str, new: str, edits: Sequence[Edit]) -> None:
+    """Expect that the shell commands of a file that no edit touches are the same."""
+    from fsdplint.configs.launch_lines import shell_of
+    from fsdplint.configs.shell import NotUnderstoodError
+
+    try:
+        before, after = shell_of(path, old), shell_of(path, new)
+    except NotUnderstoodError:
+        raise RefusedError("the fixed script cannot be parsed") from None
+    same = len(before.commands) == len(after.commands) and all(
+        old[was.start : was.end] == new[now.start : now.end]
+        for was, now in zip(before.commands, after.commands, strict=True)
+        if not any(e.span.start <= was.end and was.start <= e.span.end for e in edits)
+    )
+    if not same:
+        raise RefusedError("it would change other commands, too")
 
 
 def _identity(finding: Finding, texts: Mapping[str, str]) -> _Identity:

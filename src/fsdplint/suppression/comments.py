@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,7 @@ def suppress(
     findings: Iterable[Finding],
     enabled: frozenset[str],
     torch: TorchRange = EVERY_RELEASE,
+    lines: Callable[[], Iterable[LogicalLine]] | None = None,
 ) -> list[Finding]:
     """Return the ``findings`` without suppressed ones, and findings on unused comments.
 
@@ -97,11 +98,12 @@ def suppress(
         enabled: the names of the rules that ran; a comment for another one may be of use.
         torch: the releases of PyTorch that the file is to run on; a comment that was until one
             that all of these have reached silences nothing.
+        lines: returns the logical lines of a file that is not Python.
     """
     findings = list(findings)
     if not findings and not has_own_comment(source.text):
         return []  # most files
-    every = list(_suppressions(source.text))
+    every = list(_suppressions(source.text, lines))
     expired = [s for s in every if s.until is not None and torch.is_from(s.until)]
     comments = _Comments(s for s in every if s not in expired)
     kept = [finding for finding in findings if not comments.silence(finding)]
@@ -152,14 +154,16 @@ class _Comments:
         return bool([s for s in (*self.whole, *near) if s.silences(finding)])
 
 
-def _suppressions(text: str) -> Iterator[Suppression]:
+def _suppressions(
+    text: str, lines_of: Callable[[], Iterable[LogicalLine]] | None
+) -> Iterator[Suppression]:
     """Yield the directives of ``text`` in order.
 
     Our comment on a line of its own applies to the next statement, so lines are read backwards.
     """
     if not _MENTION.search(text):
         return
-    lines = list(logical_lines(text))
+    lines = list(lines_of() if lines_of else logical_lines(text))
     following: LogicalLine | None = None
     found: list[Suppression] = []
     for line in reversed(lines):
