@@ -297,12 +297,12 @@ def _in_program(
 
 def _launches(root: Path, configs: ConfigOutcome) -> tuple[LaunchSettings, ...]:
     """Return the settings of FSDP that the programs below ``root`` are launched with."""
-    inside = [value for path, value in configs.values.items() if Path(path).is_relative_to(root)]
+    inside = {p: value for p, value in configs.values.items() if Path(p).is_relative_to(root)}
     if not inside:
         return ()
     from fsdplint.configs.launch import launch_settings
 
-    return launch_settings(inside)
+    return launch_settings(inside, root)
 
 
 def _of_imported(

@@ -59,6 +59,10 @@ class Kind:
     judged: str
     lines: Callable[[SourceFile], Iterable[LogicalLine]] = _lines
 
+    def is_of(self, source: SourceFile) -> bool:
+        """Return whether a file may be of this kind."""
+        return self.names(source.path) and any(word in source.text for word in self.words)
+
 
 def _read_accelerate(source: SourceFile, releases: Releases) -> object | None:
     from fsdplint.configs import accelerate
@@ -158,11 +162,13 @@ def read_around(found: Iterable[str], outcome: ConfigOutcome) -> None:
     """Add what files of a search hold that are not checked, but may be launched with the code."""
     releases = cache(_releases)
     for source in _candidates(found):
-        with suppress(InvalidSyntax):
-            value = _read_accelerate(source, releases)
-            if value is not None and source.path not in outcome.values:
-                outcome.values[source.path] = value
-                outcome.sources[source.path] = source
+        if source.path in outcome.values:
+            continue
+        for kind in KINDS:
+            with suppress(InvalidSyntax):
+                if kind.is_of(source) and (value := kind.read(source, releases)) is not None:
+                    outcome.values[source.path] = value
+                    outcome.sources[source.path] = source
 
 
 def _candidates(found: Iterable[str]) -> Iterator[SourceFile]:
@@ -207,7 +213,7 @@ def _check(
     values: list[tuple[Kind, object]] = []
     try:
         for kind in KINDS:
-            if kind.names(path) and any(word in source.text for word in kind.words):
+            if kind.is_of(source):
                 value = kind.read(source, releases)
                 if value is not None:
                     outcome.values[path] = value

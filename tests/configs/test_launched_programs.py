@@ -146,3 +146,33 @@ def test_a_script_that_is_not_launched_so_is_not_read(project: Path) -> None:
     text = SCRIPT.replace("from accelerate import Accelerator", "from ours import Accelerator")
     (project / "train.py").write_text(text)
     assert found(project) == []
+
+
+def test_a_launch_line_says_which_script_is_launched_with_which_file(project: Path) -> None:
+    (project / "other.yml").write_text("distributed_type: DEEPSPEED\nnum_processes: 2\n")
+    (project / "evaluate.py").write_text(SCRIPT)
+    launch = project / "scripts/train.sh"
+    launch.parent.mkdir()
+    for line, expected in {
+        "accelerate launch --config_file conf/fsdp.yaml train.py": [HANG],
+        "accelerate launch --config_file=conf/fsdp.yaml --num_processes 4 ./train.py --x": [HANG],
+        "accelerate launch --config_file ../conf/fsdp.yaml ../train.py": [HANG],
+        "accelerate launch --config_file other.yml train.py": [],
+        "accelerate launch --config_file conf/fsdp.yaml --use_deepspeed train.py": [],
+        "accelerate launch --config_file $CONFIG train.py": [],
+        "accelerate launch --config_file conf/fsdp.yaml -m train": [],
+        "accelerate launch train.py": [],
+    }.items():
+        launch.write_text(f"#!/bin/bash\n{line}\n")
+        assert found(project) == expected, line
+        assert found(project / "train.py") == expected, line
+
+
+def test_two_launches_say_what_they_agree_on(project: Path) -> None:
+    (project / "train.py").write_text(APART)
+    (project / "conf/1.yaml").write_text(CONFIG.replace("version: 2", "version: 1"))
+    line = "accelerate launch --config_file conf/{} train.py\n"
+    (project / "a.sh").write_text(line.format("fsdp.yaml"))
+    assert found(project) == [("train.py", "prepare-called-apart")]
+    (project / "b.sh").write_text(line.format("1.yaml"))
+    assert found(project) == []

@@ -33,8 +33,8 @@ _STDIN = "-"
 def check(recording: Recording | None, /, paths: tuple[str, ...], **given: Any) -> int:
     """Check files and folders (default: the current folder).
 
-    In folders, check the files that git does not ignore: .py, .pyi, .ipynb, and config files of
-    accelerate (.yaml, .yml, .json). The path `-` means standard input.
+    In folders, check the files that git does not ignore: .py, .pyi, .ipynb, config files of
+    accelerate (.yaml, .yml, .json) and launch scripts. The path `-` means standard input.
     """
     options = Options(**given)
     options.expect_consistent(paths)

@@ -2,31 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from fsdplint.configs.accelerate import AccelerateConfig, OtherConfig
+from fsdplint.configs.launch_lines import LaunchScript
 from fsdplint.engine.project.launch_settings import LaunchSettings
+from fsdplint.files import disk
+from fsdplint.files.file import absolute
 from fsdplint.knowledge.accelerate_settings import STRATEGIES, STRATEGY, SYNC
 
 _BOOLEANS = {"FALSE": False, "0": False, "TRUE": True, "1": True}
 _SWITCHES = ("fsdp_use_orig_params", "fsdp_reshard_after_forward", SYNC)
+_DECIDE = ("fsdp_", "use_", "cpu", "multi_gpu", "tpu")
 _STATES = "fsdp_state_dict_type"
 
 
-def launch_settings(values: Sequence[object]) -> tuple[LaunchSettings, ...]:
+def launch_settings(values: Mapping[str, object], root: Path) -> tuple[LaunchSettings, ...]:
     """Return what a project's config files say of the code that is launched with them.
 
+    A launch line that names a config file and a script says it of the script. Without one, what all
+    config files of the project agree on holds for each script.
+
     Args:
-        values: what the files of other kinds than Python hold.
+        values: by path, what the files of other kinds than Python hold.
+        root: the project's folder.
     """
-    every = [each for each in values if isinstance(each, (AccelerateConfig, OtherConfig))]
+    every = [v for v in values.values() if isinstance(v, (AccelerateConfig, OtherConfig))]
     configs = [each for each in every if isinstance(each, AccelerateConfig)]
+    if not configs:
+        return ()
+    by_script: dict[str, dict[str, AccelerateConfig]] = {}
+    for lines in values.values():
+        if isinstance(lines, LaunchScript):
+            for script, config in _named(lines, root):
+                value = values.get(config)
+                if isinstance(value, AccelerateConfig):
+                    by_script.setdefault(script, {})[config] = value
+    own = [_common([*found.values()], script) for script, found in by_script.items()]
     # Of a project that may be launched without FSDP nothing is known.
-    found = _common(configs) if len(configs) == len(every) else None
-    return (found,) if found else ()
+    common = _common(configs) if len(configs) == len(every) else None
+    return tuple(each for each in (*own, common) if each)
 
 
-def _common(configs: Sequence[AccelerateConfig]) -> LaunchSettings | None:
+def _named(lines: LaunchScript, root: Path) -> Iterator[tuple[str, str]]:
+    """Yield each script that is launched, with its config file."""
+    for launch in lines.launches:
+        config, script = launch.get("config_file"), launch.script
+        # Options of the command line count more than the file.
+        if any(option.name.startswith(_DECIDE) for option in launch.options):
+            continue
+        if config and config.value and script and script.literal:
+            found = _file(lines.path, config.value, root), _file(lines.path, script.literal, root)
+            if all(found):
+                yield found[1], found[0]
+
+
+def _file(beside: str, name: str, root: Path) -> str:
+    """Return the file that a command names, seen from its folder or one above; "" if unclear."""
+    folders = [folder for folder in Path(beside).parents if folder.is_relative_to(root)]
+    found = {absolute(folder / name) for folder in folders if disk.is_file(folder / name)}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _common(
+    configs: Sequence[AccelerateConfig], script: str | None = None
+) -> LaunchSettings | None:
     """Return what config files have in common, None if one of them may not shard.
 
     The first one stands for all of them.
@@ -36,7 +77,8 @@ def _common(configs: Sequence[AccelerateConfig]) -> LaunchSettings | None:
     first, *others = (dict(_keywords(config)) for config in configs)
     common = {n: v for n, v in first.items() if all(o.get(n) == v for o in others)}
     key = configs[0].section.key
-    return LaunchSettings(configs[0].path, key.start, key.end, common)
+    scripts = None if script is None else frozenset({script})
+    return LaunchSettings(configs[0].path, key.start, key.end, common, scripts)
 
 
 def _keywords(config: AccelerateConfig) -> Iterator[tuple[str, str | int | bool]]:
