@@ -24,14 +24,30 @@ from fsdplint.outcome import Account, State
 from fsdplint.settings.config import Settings
 
 if TYPE_CHECKING:
-    from fsdplint.knowledge.accelerate_settings import Settings as AccelerateRelease
+    from fsdplint.configs.evidence import Evidence
+    from fsdplint.knowledge.accelerate_settings import Settings as Release
 
 _MOST = 1_000_000
 """Bytes of the largest file that is read; config files have a few thousand."""
 _SECTION = "fsdp_config"
 _OTHER = "no settings of FSDP that fsdplint knows"
 
-Releases = Callable[[Path], "tuple[AccelerateRelease, ...]"]
+Releases = Callable[[Path], "tuple[Release, ...]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Projects:
+    """What a run knows of the projects that files are in.
+
+    Attributes:
+        accelerate: what the releases of accelerate do that a project admits.
+        transformers: the same of transformers.
+        evidence: who reads a file.
+    """
+
+    accelerate: Releases
+    transformers: Releases
+    evidence: Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +65,29 @@ class Kind:
     name: str
     names: Callable[[str], bool]
     words: tuple[str, ...]
-    read: Callable[[SourceFile, Releases], object | None]
+    read: Callable[[SourceFile, Projects], object | None]
     judged: str
 
 
-def _read_accelerate(source: SourceFile, releases: Releases) -> object | None:
+def _read_accelerate(source: SourceFile, projects: Projects) -> object | None:
     from fsdplint.configs import accelerate
     from fsdplint.configs.document import parse
 
     if not accelerate.looks_like(source.text):
         return None
     node = parse(source.text, source.path)
-    return accelerate.read(source.path, source.text, node, releases(Path(source.path)))
+    return accelerate.read(source.path, source.text, node, projects.accelerate(Path(source.path)))
+
+
+def _read_trainer(source: SourceFile, projects: Projects) -> object | None:
+    from fsdplint.configs import trainer
+    from fsdplint.configs.document import parse
+
+    if not trainer.looks_like(source.path, source.text):
+        return None
+    node = parse(source.text, source.path)
+    releases = projects.transformers(Path(source.path))
+    return trainer.read(source.path, source.text, node, releases, projects.evidence)
 
 
 KINDS = (
@@ -70,6 +97,13 @@ KINDS = (
         (_SECTION, "distributed_type"),
         _read_accelerate,
         "fsdplint.configs.accelerate.AccelerateConfig",
+    ),
+    Kind(
+        "trainer",
+        lambda path: path.endswith((".yaml", ".yml", ".json")),
+        ("fsdp", "_to_wrap"),
+        _read_trainer,
+        "fsdplint.configs.trainer.TrainerSettings",
     ),
 )
 
@@ -106,10 +140,10 @@ def check_configs(
         overlay: by absolute path, what to read instead of a file on disk.
     """
     outcome = ConfigOutcome()
-    releases = cache(_releases)
+    projects = _projects()
     for source in _candidates(found):
         if source.path not in named:
-            _check(overlay.get(source.path, source), settings, releases, outcome)
+            _check(overlay.get(source.path, source), settings, projects, outcome)
     for path in sorted(named):
         try:
             source = overlay.get(path) or _named(path)
@@ -117,7 +151,7 @@ def check_configs(
             outcome.failures.append(error)
             outcome.accounts.append(_failed(path, error))
             continue
-        if not _check(source, settings, releases, outcome):
+        if not _check(source, settings, projects, outcome):
             outcome.accounts.append(Account(path, State.IRRELEVANT, _OTHER))
     return outcome
 
@@ -129,10 +163,10 @@ def candidates(found: Iterable[str]) -> list[str]:
 
 def read_around(found: Iterable[str], outcome: ConfigOutcome) -> None:
     """Add what files of a search hold that are not checked, but may be launched with the code."""
-    releases = cache(_releases)
+    projects = _projects()
     for source in _candidates(found):
         with suppress(InvalidSyntax):
-            value = _read_accelerate(source, releases)
+            value = _read_accelerate(source, projects)
             if value is not None and source.path not in outcome.values:
                 outcome.values[source.path] = value
                 outcome.sources[source.path] = source
@@ -166,7 +200,7 @@ def _failed(path: str, error: SourceError) -> Account:
 
 
 def _check(
-    source: SourceFile, settings: Settings, releases: Releases, outcome: ConfigOutcome
+    source: SourceFile, settings: Settings, projects: Projects, outcome: ConfigOutcome
 ) -> bool:
     """Add what the rules find in a file, and return whether it is of a kind that they know."""
     from fsdplint.configs.accelerate import OtherConfig
@@ -181,8 +215,8 @@ def _check(
     try:
         for kind in KINDS:
             if kind.names(path) and any(word in source.text for word in kind.words):
-                value = kind.read(source, releases)
-                if value is not None:
+                value = kind.read(source, projects)
+                if value is not None and kind.read is _read_accelerate:
                     outcome.values[path] = value
                 if not isinstance(value, (OtherConfig, NoneType)):
                     values.append((kind.name, value))
@@ -215,7 +249,13 @@ def _invalid(source: SourceFile, problem: InvalidSyntax) -> Finding:
     return Finding(RULE.name, RULE.code, RULE.severity, message, span, "parsing fails here")
 
 
-def _releases(path: Path) -> tuple[AccelerateRelease, ...]:
+def _projects() -> Projects:
+    from fsdplint.configs.evidence import Evidence
+
+    return Projects(cache(_releases), cache(_releases_of_transformers), Evidence())
+
+
+def _releases(path: Path) -> tuple[Release, ...]:
     """Return what the releases of accelerate do that the project around ``path`` admits.
 
     Without requirements, and where they admit no release that is known, that is the newest.
@@ -227,3 +267,11 @@ def _releases(path: Path) -> tuple[AccelerateRelease, ...]:
     if found is None:
         return every[-1:]
     return tuple(s for s in every if found.overlaps(*s.releases)) or every[-1:]
+
+
+def _releases_of_transformers(path: Path) -> tuple[Release, ...]:
+    """Return what the releases of transformers do that the project around ``path`` admits."""
+    from fsdplint.knowledge.transformers_settings import admitted
+    from fsdplint.settings.pins import pinned
+
+    return admitted(pinned(project_root(path), "transformers"))
