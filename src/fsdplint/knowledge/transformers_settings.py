@@ -21,8 +21,6 @@ CLASSES = "transformer_layer_cls_to_wrap"
 SIZE = "min_num_params"
 RESHARD = "reshard_after_forward"
 OFFLOAD = "cpu_offload"
-WRAPS_CLASSES = "TRANSFORMER_BASED_WRAP"
-WRAPS_BY_SIZE = "SIZE_BASED_WRAP"
 
 # Of the environment that `accelerate launch` sets, where `fsdp` is not given.
 WITHOUT_FSDP = 0

@@ -14,21 +14,20 @@ from fsdplint.engine.facts.training_arguments import training_arguments
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
-from fsdplint.knowledge.accelerate_settings import BOOLEANS, Settings
+from fsdplint.knowledge.accelerate_settings import BOOLEANS, WRAPS_BY_SIZE, Settings
 from fsdplint.knowledge.transformers_settings import (
     BOTH,
     CLASSES,
     POLICY,
     SIZE,
     STRATEGY_WORDS,
-    WRAPS_BY_SIZE,
 )
 from fsdplint.rule import Report, declare
 
 RULE = declare(
     __name__,
     "FSD924",
-    summary="transformers refuses `fsdp` or a setting in `fsdp_config`",
+    summary="training arguments have a value for FSDP that transformers refuses",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
@@ -52,6 +51,9 @@ def trainer_reports(settings: TrainerSettings) -> Iterator[Report]:
     words = settings.words
     if settings.fsdp and words and settings.refuses(words):
         yield _of_argument(settings, settings.fsdp, words)
+    section = settings.section
+    if settings.shards and section and _is_yaml(section):
+        yield _of_file(settings, section)
     for setting in settings.settings:
         if _is_read(settings, setting) and settings.all(partial(_refuses, setting)):
             yield _of_setting(settings, setting)
@@ -60,6 +62,21 @@ def trainer_reports(settings: TrainerSettings) -> Iterator[Report]:
         named = not isinstance(classes.entry.value, Scalar) or isinstance(classes.value, str)
         if named and settings.all(lambda release, version: not release.has_effect(BOTH, version)):
             yield _of_both(settings, size, classes)
+
+
+def _is_yaml(section: Entry) -> bool:
+    value = section.value.value if isinstance(section.value, Scalar) else None
+    return isinstance(value, str) and value.endswith((".yaml", ".yml"))
+
+
+def _of_file(settings: TrainerSettings, section: Entry) -> Report:
+    return Report(
+        settings.span(section),
+        f"{settings.transformers} reads the file of `{settings.shown(section)}` as JSON, and fails",
+        "is refused",
+        (),
+        lambda: Declined("write the settings to a JSON file by hand, without `fsdp_config` around"),
+    )
 
 
 def _is_read(settings: TrainerSettings, setting: Setting) -> bool:

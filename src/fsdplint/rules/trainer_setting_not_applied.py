@@ -13,7 +13,7 @@ from fsdplint.engine.facts.training_arguments import training_arguments
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
-from fsdplint.knowledge.accelerate_settings import Settings
+from fsdplint.knowledge.accelerate_settings import WRAPS_BY_SIZE, Settings
 from fsdplint.knowledge.transformers_settings import (
     CLASSES,
     OFFLOAD,
@@ -23,7 +23,6 @@ from fsdplint.knowledge.transformers_settings import (
     STRATEGY_BY_WORD,
     STRATEGY_WORDS,
     VERSION,
-    WRAPS_BY_SIZE,
     WRAPS_WITHOUT_WORD,
 )
 from fsdplint.rule import Report, declare

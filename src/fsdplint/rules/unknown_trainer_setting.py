@@ -24,7 +24,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD921",
-    summary="transformers does not know a setting in `fsdp_config`",
+    summary="`fsdp_config` has a setting that transformers does not know",
     severity=Severity.WARNING,
     fix=Safety.SAFE,
     since="0.1.0",

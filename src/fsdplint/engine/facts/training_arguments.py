@@ -19,7 +19,8 @@ def training_arguments(program: Program) -> Iterator[TrainerSettings]:
     for tree in program.trees_with(ARGUMENT) if releases else ():
         for node in tree.walk(ARGUMENT):
             if isinstance(node, ir.Call) and _makes_arguments(program, tree, node):
-                fsdp, section = _of_call(tree, node)
+                given = _of_call(tree, node)
+                fsdp, section = given.get(ARGUMENT), given.get(SECTION)
                 whole = not any(argument.star == "**" for argument in node.args)
                 if fsdp or section:
                     yield settings_of(
@@ -31,29 +32,38 @@ def _makes_arguments(program: Program, tree: Tree, call: ir.Call) -> bool:
     return is_training_arguments(program.project.library_name(tree.path, call.func))
 
 
-def _of_call(tree: Tree, call: ir.Call) -> tuple[Entry | None, Entry | None]:
-    """Return `fsdp` and `fsdp_config` of a call, which a spread dict display may hold."""
+def _of_call(tree: Tree, call: ir.Call) -> dict[str, Entry]:
+    """Return `fsdp` and `fsdp_config` of a call, which a dict that is spread may hold."""
     found: dict[str, Entry] = {}
     for argument in call.args:
         if argument.star == "**":
-            for display in ir.walk(tree.meaning(argument.value)):
-                if isinstance(display, ir.DictDisplay):
-                    entries = _mapping(tree, display, False).entries
-                    found |= {e.name: e for e in entries if e.name in (ARGUMENT, SECTION)}
-        elif argument.keyword in (ARGUMENT, SECTION):
+            for node in _parts(tree, argument.value):
+                if isinstance(node, ir.DictDisplay):
+                    found |= {entry.name: entry for entry in _mapping(tree, node, False).entries}
+                elif isinstance(node, ir.Call) and ir.last_name(node.func) == "dict":
+                    found |= _of_call(tree, node)
+        elif argument.keyword is not None:
             end = argument.start + len(argument.keyword)
             key = Scalar(argument.start, end, argument.keyword, "")
             found[argument.keyword] = Entry(key, _argument(tree, argument.value))
-    return found.get(ARGUMENT), found.get(SECTION)
+    return {name: found[name] for name in (ARGUMENT, SECTION) if name in found}
+
+
+def _parts(tree: Tree, expression: ir.Expr) -> Iterator[ir.Node]:
+    """Yield the nodes of what is spread, or of what is assigned to it."""
+    given = tree.assigned(expression) if isinstance(expression, ir.Name) else []
+    for value in given or [expression]:
+        yield from ir.walk(value)
 
 
 def _argument(tree: Tree, expression: ir.Expr) -> Node:
-    """Return the value of an argument; a dict may be where a variable is assigned."""
+    """Return the value of an argument; a dict may be where a variable is assigned, or one arm."""
     meant = tree.meaning(expression)
-    if isinstance(meant, ir.DictDisplay):
-        # A variable may have been changed meanwhile.
-        return _mapping(tree, meant, meant is not expression and _is_changed(tree, expression))
-    return _value(tree, expression)
+    # A variable may have been changed meanwhile.
+    changed = meant is not expression and _is_changed(tree, expression)
+    arms = (meant.body, meant.orelse) if isinstance(meant, ir.Conditional) else (meant,)
+    displays = [arm for arm in arms if isinstance(arm, ir.DictDisplay)]
+    return _mapping(tree, displays[0], changed) if displays else _value(tree, expression)
 
 
 def _value(tree: Tree, expression: ir.Expr) -> Node:
