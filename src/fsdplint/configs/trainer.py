@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from fsdplint.configs.accelerate import Setting
 from fsdplint.configs.accelerate import looks_like as is_for_accelerate
-from fsdplint.configs.nodes import UNKNOWN, Entry, Mapping, Node, Scalar, Sequence
 from fsdplint.configs.evidence import Evidence
+from fsdplint.configs.nodes import UNKNOWN, Entry, Mapping, Node, Scalar, Sequence
 from fsdplint.finding import Span
 from fsdplint.knowledge.accelerate_settings import Settings
 from fsdplint.knowledge.transformers_settings import (

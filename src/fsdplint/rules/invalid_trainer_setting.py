@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from functools import partial
 
 from fsdplint.configs.accelerate import Setting
-from fsdplint.configs.nodes import UNKNOWN, Entry, Scalar
 from fsdplint.configs.edits import new_value, removal
+from fsdplint.configs.nodes import UNKNOWN, Entry, Scalar
 from fsdplint.configs.trainer import TrainerSettings
 from fsdplint.engine.facts.training_arguments import training_arguments
 from fsdplint.engine.program import Program
@@ -34,6 +34,7 @@ RULE = declare(
 )
 
 _OTHER_WORDS = ("auto_wrap", "offload")
+_EITHER = ["true", "false"]
 _YES = frozenset({"Y", "YES", "T", "ON", "TRUE", "1", "N", "NO", "F", "OFF", "FALSE", "0"})
 """What `str_to_bool` reads, source: transformers 5.24 and accelerate 1.15."""
 
@@ -93,7 +94,8 @@ def _refuses(setting: Setting, release: Settings, version: int) -> bool:
     if isinstance(value, int) and "6" in takes:
         return False
     same = word.upper() in takes and word.lower() in takes
-    return not (word in takes or same or (takes >= BOOLEANS and word.upper() in _YES))
+    is_true = _listed(takes) == _EITHER and word.upper() in _YES
+    return not (word in takes or same or is_true)
 
 
 def _is_positive(size: Setting) -> bool:
@@ -147,7 +149,7 @@ def _reason(settings: TrainerSettings, words: tuple[str, ...]) -> str:
 def _listed(takes: frozenset[str]) -> list[str]:
     """Return how users write the words that a setting takes."""
     names = sorted(word for word in takes if "_" in word and word.isupper())
-    return names or (["true", "false"] if takes >= BOOLEANS else ["an integer"])
+    return names or (_EITHER if takes >= BOOLEANS else ["an integer"])
 
 
 def _of_setting(settings: TrainerSettings, setting: Setting) -> Report:

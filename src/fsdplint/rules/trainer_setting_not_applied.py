@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.configs.accelerate import Setting
-from fsdplint.configs.nodes import Entry, Scalar
 from fsdplint.configs.edits import insertion, new_value, removal
+from fsdplint.configs.nodes import Entry, Scalar
 from fsdplint.configs.trainer import TrainerSettings
 from fsdplint.engine.facts.training_arguments import training_arguments
 from fsdplint.engine.program import Program
