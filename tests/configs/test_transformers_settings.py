@@ -57,9 +57,10 @@ def test_releases_are_in_order() -> None:
     assert releases == sorted(set(releases))
 
 
-def test_fsdp2_is_the_default_once_it_is_known() -> None:
+def test_fsdp2_is_known_since_5_0_and_the_default_since_5_10() -> None:
     for release in settings():
-        assert default_version(release) == 1 + release.has_effect("version", 2)
+        assert release.has_effect("version", 2) is (release.release >= (5, 0))
+        assert default_version(release) == (2 if release.release >= (5, 10) else 1)
 
 
 def test_other_names_are_of_settings() -> None:
