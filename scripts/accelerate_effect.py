@@ -11,7 +11,7 @@ import functools
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def effect(text: str, suffix: str = ".yaml", options: tuple[str, ...] = ()) -> E
     from accelerate.commands import launch
     from accelerate.utils.launch import prepare_multi_gpu_env
 
-    with tempfile.TemporaryDirectory() as folder, _environment():
+    with tempfile.TemporaryDirectory() as folder, environment():
         file = Path(folder) / f"config{suffix}"
         file.write_text(text, "utf-8")
         try:
@@ -65,7 +65,9 @@ def effect(text: str, suffix: str = ".yaml", options: tuple[str, ...] = ()) -> E
             if not arguments.use_fsdp:
                 return {"sharding": "none"}
             os.environ.update(prepare_multi_gpu_env(arguments))
-            return _prepared()
+            from accelerate import FullyShardedDataParallelPlugin
+
+            return prepared(FullyShardedDataParallelPlugin)
         except SystemExit as error:
             return {"error": f"SystemExit: {error.code}"}
         except Exception as error:  # whatever stops it is the result
@@ -73,7 +75,7 @@ def effect(text: str, suffix: str = ".yaml", options: tuple[str, ...] = ()) -> E
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
+def environment() -> Iterator[None]:
     """Hide the settings in the environment, and take back what accelerate puts there."""
     with patch.dict(os.environ), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -85,9 +87,9 @@ def _environment() -> Iterator[None]:
         yield
 
 
-def _prepared() -> Effect:
-    """Return what accelerate makes of the environment in a rank."""
-    from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
+def prepared(made: Callable[[], Any]) -> Effect:
+    """Return what accelerate makes, in a rank, of the plugin that ``made`` returns, if it does."""
+    from accelerate import Accelerator, DistributedType
     from accelerate.state import AcceleratorState
     from accelerate.utils import dataclasses, fsdp_utils
     from torch.distributed import fsdp
@@ -118,7 +120,9 @@ def _prepared() -> Effect:
         patch.object(Accelerator, "distributed_type", DistributedType.FSDP),
     ):
         AcceleratorState._reset_state(True)
-        plugin = FullyShardedDataParallelPlugin()
+        plugin = made()
+        if plugin is None:
+            return {"sharding": "none"}
         accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
         accelerator.state.fsdp_plugin = plugin
         version = getattr(plugin, "fsdp_version", 1)

@@ -52,14 +52,14 @@ _NAMES = {
     "fsdp_ignored_modules": ("embed", "head"),
 }
 """Two values that differ in effect; of other settings these are true and false."""
-_WORDS = (
+WORDS = (
     *("true", "false", "null", "'yes'", "'none'", "0", "1", "2", "3", "4", "5", "6", "1e8"),
     *("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"),
     *("_HYBRID_SHARD_ZERO2", "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"),
     *("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"),
     *("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT", "Linear"),
 )
-_ANY = "Linear"
+ANY = "Linear"
 """The word that stands for every other; what takes it takes anything."""
 
 Row = tuple[str, int, bool, str]
@@ -133,10 +133,10 @@ def _taken(name: str, version: int) -> list[str]:
     taken: list[str] = []
     # Only where blocks are wrapped by size is the size read.
     contexts = list(_contexts(version))[name == "fsdp_min_num_params" :]
-    for word in _WORDS:
+    for word in WORDS:
         made = (config({**context, name: word}) for context in contexts)
         if not all(_fails(_effect(text)) for text in made):
-            if word == _ANY:
+            if word == ANY:
                 return []
             taken.append(word.strip("'").upper())
     return taken
@@ -145,41 +145,55 @@ def _taken(name: str, version: int) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Measure every wheel and write the table."""
     (folder,) = sys.argv[1:] if arguments is None else arguments
-    rows: dict[tuple[str, int], dict[str, tuple[bool, str]]] = {}
-    releases = []
+    found: dict[str, list[Row]] = {}
     for wheel in sorted(Path(folder).glob("accelerate-*.whl"), key=_release):
         release = ".".join(wheel.name.split("-")[1].split(".")[:2])
         try:
-            found = _of_wheel(wheel)
+            found[release] = _of_wheel(wheel)
         except subprocess.CalledProcessError as error:
             print(f"{release} does not run: {error.stderr.splitlines()[-1]}", file=sys.stderr)
-            continue
-        releases.append(release)
-        for name, version, effect, takes in found:
+    write(TABLE, "accelerate", found)
+    return 0
+
+
+def write(table: Path, package: str, found: Mapping[str, list[Row]]) -> None:
+    """Write a table from the rows of each release of a package, the oldest first."""
+    releases = list(found)
+    rows: dict[tuple[str, int], dict[str, tuple[bool, str]]] = {}
+    for release, measured in found.items():
+        for name, version, effect, takes in measured:
             rows.setdefault((name, version), {})[release] = (effect, takes)
-    with TABLE.open("w", encoding="utf-8", newline="") as file:
+    with table.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(HEADER)
-        writer.writerow(("accelerate", "", releases[0], "", "", " ".join(releases)))
-        for (name, version), found in sorted(rows.items()):
-            writer.writerows(_ranges(name, version, releases, found))
-    return 0
+        writer.writerow((package, "", releases[0], "", "", " ".join(releases)))
+        for (name, version), of_releases in sorted(rows.items()):
+            writer.writerows(_ranges(name, version, releases, of_releases))
 
 
 def _of_wheel(wheel: Path) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
-        code = "import json, accelerate_settings as s; print(json.dumps([*s.measured()]))"
-        path = os.pathsep.join((folder, str(ROOT / "scripts")))
-        made = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    return [(row[0], row[1], row[2], row[3]) for row in json.loads(made.stdout)]
+        return measured_in(folder, "accelerate_settings")
+
+
+def measured_in(folder: str, module: str) -> list[Row]:
+    """Return what `measured` of a module of these scripts yields, with the packages in a folder.
+
+    Raises:
+        CalledProcessError: it fails.
+    """
+    code = f"import json, {module} as s; print(json.dumps([*s.measured()]))"
+    path = os.pathsep.join((folder, str(ROOT / "scripts")))
+    made = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [(row[0], row[1], row[2], row[3]) for row in json.loads(made.stdout.splitlines()[-1])]
 
 
 def _release(wheel: Path) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.outcome import Account, Outcome, OutdatedError, State, never, united
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, defaults
+from fsdplint.settings.pins import pinned
 from fsdplint.settings.rule_selection import EVERYTHING
 from fsdplint.sources import Sources
 from fsdplint.suppression.comments import UNUSED, suppress
@@ -425,7 +427,7 @@ def _raised(
     ir_cache = sources.ir_cache(root)
     left, outdated = sources.is_left, sources.is_outdated
     program = analyze(root, every, sources.text, focus, torch, ir_cache, left, outdated, launches)
-    program = replace(program, line_name=sources.line_name)
+    program = replace(program, line_name=sources.line_name, admits=partial(pinned, root))
     for rule in RULES:
         if sources.is_outdated():
             raise OutdatedError

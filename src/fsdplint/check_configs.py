@@ -25,14 +25,30 @@ from fsdplint.outcome import Account, State
 from fsdplint.settings.config import Settings
 
 if TYPE_CHECKING:
-    from fsdplint.knowledge.accelerate_settings import Settings as AccelerateRelease
+    from fsdplint.configs.evidence import Evidence
+    from fsdplint.knowledge.accelerate_settings import Settings as Release
 
 _MOST = 1_000_000
 """Bytes of the largest file that is read; config files have a few thousand."""
 _SECTION = "fsdp_config"
 _OTHER = "no settings of FSDP and no launch line that fsdplint knows"
 
-Releases = Callable[[Path], "tuple[AccelerateRelease, ...]"]
+Releases = Callable[[Path], "tuple[Release, ...]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Projects:
+    """What a run knows of the projects that files are in.
+
+    Attributes:
+        accelerate: what the releases of accelerate do that a project admits.
+        transformers: the same of transformers.
+        evidence: who reads a file.
+    """
+
+    accelerate: Releases
+    transformers: Releases
+    evidence: Evidence
 
 
 def _lines(source: SourceFile) -> Iterable[LogicalLine]:
@@ -50,31 +66,44 @@ class Kind:
         read: returns what rules judge, None if the file is of another kind.
         judged: the class of that.
         lines: returns the logical lines of a file, which comments are for.
+        tells_launch: whether it tells how code of the project is launched.
     """
 
     name: str
     names: Callable[[str], bool]
     words: tuple[str, ...]
-    read: Callable[[SourceFile, Releases], object | None]
+    read: Callable[[SourceFile, Projects], object | None]
     judged: str
     lines: Callable[[SourceFile], Iterable[LogicalLine]] = _lines
+    tells_launch: bool = True
 
     def is_of(self, source: SourceFile) -> bool:
         """Return whether a file may be of this kind."""
         return self.names(source.path) and any(word in source.text for word in self.words)
 
 
-def _read_accelerate(source: SourceFile, releases: Releases) -> object | None:
+def _read_accelerate(source: SourceFile, projects: Projects) -> object | None:
     from fsdplint.configs import accelerate
     from fsdplint.configs.document import parse
 
     if not accelerate.looks_like(source.text):
         return None
     node = parse(source.text, source.path)
-    return accelerate.read(source.path, source.text, node, releases(Path(source.path)))
+    return accelerate.read(source.path, source.text, node, projects.accelerate(Path(source.path)))
 
 
-def _read_launch(source: SourceFile, _: Releases) -> object | None:
+def _read_trainer(source: SourceFile, projects: Projects) -> object | None:
+    from fsdplint.configs import trainer
+    from fsdplint.configs.document import parse
+
+    if not trainer.looks_like(source.path, source.text):
+        return None
+    node = parse(source.text, source.path)
+    releases = projects.transformers(Path(source.path))
+    return trainer.read(source.path, source.text, node, releases, projects.evidence)
+
+
+def _read_launch(source: SourceFile, _: Projects) -> object | None:
     from fsdplint.configs import launch_lines
 
     return launch_lines.read(source.path, source.text)
@@ -101,6 +130,14 @@ KINDS = (
         _read_launch,
         "fsdplint.configs.launch_lines.LaunchScript",
         lines=_lines_of_shell,
+    ),
+    Kind(
+        "trainer",
+        lambda path: path.endswith(CONFIG_SUFFIXES),
+        ("fsdp", "_to_wrap"),
+        _read_trainer,
+        "fsdplint.configs.trainer.TrainerSettings",
+        tells_launch=False,
     ),
 )
 
@@ -137,10 +174,10 @@ def check_configs(
         overlay: by absolute path, what to read instead of a file on disk.
     """
     outcome = ConfigOutcome()
-    releases = cache(_releases)
+    projects = _projects()
     for source in _candidates(found):
         if source.path not in named:
-            _check(overlay.get(source.path, source), settings, releases, outcome)
+            _check(overlay.get(source.path, source), settings, projects, outcome)
     for path in sorted(named):
         try:
             source = overlay.get(path) or _named(path)
@@ -148,7 +185,7 @@ def check_configs(
             outcome.failures.append(error)
             outcome.accounts.append(_failed(path, error))
             continue
-        if not _check(source, settings, releases, outcome):
+        if not _check(source, settings, projects, outcome):
             outcome.accounts.append(Account(path, State.IRRELEVANT, _OTHER))
     return outcome
 
@@ -160,15 +197,17 @@ def candidates(found: Iterable[str]) -> list[str]:
 
 def read_around(found: Iterable[str], outcome: ConfigOutcome) -> None:
     """Add what files of a search hold that are not checked, but may be launched with the code."""
-    releases = cache(_releases)
+    projects = _projects()
     for source in _candidates(found):
         if source.path in outcome.values:
             continue
         for kind in KINDS:
             with suppress(InvalidSyntax):
-                if kind.is_of(source) and (value := kind.read(source, releases)) is not None:
-                    outcome.values[source.path] = value
-                    outcome.sources[source.path] = source
+                if kind.tells_launch and kind.is_of(source):
+                    value = kind.read(source, projects)
+                    if value is not None:
+                        outcome.values[source.path] = value
+                        outcome.sources[source.path] = source
 
 
 def _candidates(found: Iterable[str]) -> Iterator[SourceFile]:
@@ -199,7 +238,7 @@ def _failed(path: str, error: SourceError) -> Account:
 
 
 def _check(
-    source: SourceFile, settings: Settings, releases: Releases, outcome: ConfigOutcome
+    source: SourceFile, settings: Settings, projects: Projects, outcome: ConfigOutcome
 ) -> bool:
     """Add what the rules find in a file, and return whether it is of a kind that they know."""
     from fsdplint.configs.accelerate import OtherConfig
@@ -214,8 +253,8 @@ def _check(
     try:
         for kind in KINDS:
             if kind.is_of(source):
-                value = kind.read(source, releases)
-                if value is not None:
+                value = kind.read(source, projects)
+                if value is not None and kind.tells_launch:
                     outcome.values[path] = value
                 if not isinstance(value, (OtherConfig, NoneType)):
                     values.append((kind, value))
@@ -249,7 +288,13 @@ def _invalid(source: SourceFile, problem: InvalidSyntax) -> Finding:
     return Finding(RULE.name, RULE.code, RULE.severity, message, span, "parsing fails here")
 
 
-def _releases(path: Path) -> tuple[AccelerateRelease, ...]:
+def _projects() -> Projects:
+    from fsdplint.configs.evidence import Evidence
+
+    return Projects(cache(_releases), cache(_releases_of_transformers), Evidence())
+
+
+def _releases(path: Path) -> tuple[Release, ...]:
     """Return what the releases of accelerate do that the project around ``path`` admits.
 
     Without requirements, and where they admit no release that is known, that is the newest.
@@ -261,3 +306,11 @@ def _releases(path: Path) -> tuple[AccelerateRelease, ...]:
     if found is None:
         return every[-1:]
     return tuple(s for s in every if found.overlaps(*s.releases)) or every[-1:]
+
+
+def _releases_of_transformers(path: Path) -> tuple[Release, ...]:
+    """Return what the releases of transformers do that the project around ``path`` admits."""
+    from fsdplint.knowledge.transformers_settings import admitted
+    from fsdplint.settings.pins import pinned
+
+    return admitted(pinned(project_root(path), "transformers"))

@@ -47,6 +47,8 @@ class Program:
         torch: the releases of PyTorch that it supports.
         files: those of the project, whether they take part in sharding or not.
         line_name: what people call a line of a file: in a notebook its place in a cell.
+        admits: the releases of a package that the project's requirements admit, None if they say
+            nothing.
     """
 
     project: Project
@@ -58,6 +60,7 @@ class Program:
     files: tuple[Path, ...] = ()
     trees: dict[str, Tree] = field(default_factory=dict)
     line_name: Callable[[str, int], str] = lambda _, line: f"line {line}"
+    admits: Callable[[str], TorchRange | None] = lambda _: None
 
     def only(self, traces: tuple[Trace, ...]) -> Program:
         """Return the program with these traces alone."""

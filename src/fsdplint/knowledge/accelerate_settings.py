@@ -110,7 +110,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a release of accelerate does with each setting.
+    """What a release of accelerate, or of transformers, does with each setting.
 
     Attributes:
         release: the release as users name it.
@@ -151,7 +151,12 @@ class Settings:
 @cache
 def settings() -> tuple[Settings, ...]:
     """Return the settings of each release, the oldest first."""
-    with _TABLE.open(encoding="utf-8", newline="") as file:
+    return read(_TABLE)
+
+
+def read(table: Path) -> tuple[Settings, ...]:
+    """Return the settings of each release that a table has, the oldest first."""
+    with table.open(encoding="utf-8", newline="") as file:
         first, *others = csv.DictReader(file)
     rows: dict[tuple[str, int], tuple[_Row, ...]] = {}
     for row in others:

@@ -123,6 +123,7 @@ def is_training_arguments(cls: str) -> bool:
 _PACKAGES = ("lightning", "transformers", "trl")
 _SETTINGS = re.compile(
     r"(FSDP|ModelParallel)Strategy\b|[\"']fsdp(_cpu_offload)?[\"']|\bfsdp\s*=\s*[\"'\[T]"
+    r"|\bfsdp_config\s*="
     r"|\b(full|hybrid)_shard\b|\bshard_grad_op\b"
 )
 
