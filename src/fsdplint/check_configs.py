@@ -25,7 +25,7 @@ from fsdplint.outcome import Account, State
 from fsdplint.settings.config import Settings
 
 if TYPE_CHECKING:
-    from fsdplint.configs.evidence import Evidence
+    from fsdplint.configs.readers import Readers
     from fsdplint.knowledge.accelerate_settings import Settings as Release
 
 _MOST = 1_000_000
@@ -43,12 +43,12 @@ class Projects:
     Attributes:
         accelerate: what the releases of accelerate do that a project admits.
         transformers: the same of transformers.
-        evidence: who reads a file.
+        readers: who reads a file.
     """
 
     accelerate: Releases
     transformers: Releases
-    evidence: Evidence
+    readers: Readers
 
 
 def _lines(source: SourceFile) -> Iterable[LogicalLine]:
@@ -100,7 +100,7 @@ def _read_trainer(source: SourceFile, projects: Projects) -> object | None:
         return None
     node = parse(source.text, source.path)
     releases = projects.transformers(Path(source.path))
-    return trainer.read(source.path, source.text, node, releases, projects.evidence)
+    return trainer.read(source.path, source.text, node, releases, projects.readers)
 
 
 def _read_launch(source: SourceFile, _: Projects) -> object | None:
@@ -289,9 +289,9 @@ def _invalid(source: SourceFile, problem: InvalidSyntax) -> Finding:
 
 
 def _projects() -> Projects:
-    from fsdplint.configs.evidence import Evidence
+    from fsdplint.configs.readers import Readers
 
-    return Projects(cache(_releases), cache(_releases_of_transformers), Evidence())
+    return Projects(cache(_releases), cache(_releases_of_transformers), Readers())
 
 
 def _releases(path: Path) -> tuple[Release, ...]:

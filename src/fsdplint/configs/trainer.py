@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from fsdplint.configs.accelerate import Setting
 from fsdplint.configs.accelerate import looks_like as is_for_accelerate
-from fsdplint.configs.evidence import Evidence
 from fsdplint.configs.nodes import UNKNOWN, Entry, Mapping, Node, Scalar, Sequence
+from fsdplint.configs.readers import Readers
 from fsdplint.finding import Span
 from fsdplint.knowledge.accelerate_settings import Settings
 from fsdplint.knowledge.transformers_settings import (
@@ -185,13 +185,13 @@ def read(
     text: str,
     root: Node | None,
     releases: tuple[Settings, ...],
-    evidence: Evidence,
+    readers: Readers,
 ) -> TrainerSettings | None:
     """Return the settings of a file, None if it holds none for transformers."""
     if not isinstance(root, Mapping) or not releases:
         return None
     if _is_config(path, root, releases[-1]):
-        if not evidence.names_config(path):
+        if not readers.names_config(path):
             return None
         settings = _settings(root)
         return TrainerSettings(path, text, None, False, None, root, settings, releases)
@@ -201,7 +201,7 @@ def read(
     section, fsdp = root.get(SECTION), root.get(ARGUMENT)
     if section is None and fsdp is None:
         return None
-    if not (names >= _OF_LLAMA_FACTORY or evidence.parses_arguments(path)):
+    if not (names >= _OF_LLAMA_FACTORY or readers.parses_arguments(path)):
         return None
     found = settings_of(path, text, releases, fsdp=fsdp, section=section, is_whole=not root.merged)
     nested = isinstance(fsdp.value, Mapping) if fsdp else False

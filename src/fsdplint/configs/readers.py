@@ -19,8 +19,8 @@ _CODE = (".py",)
 _NAMING = (".py", ".sh", ".yaml", ".yml")
 
 
-class Evidence:
-    """What was found of each project; files are read only when it is asked for."""
+class Readers:
+    """What the files of each project say; they are read only when it is needed."""
 
     def __init__(self) -> None:
         self._parses: dict[Path, bool] = {}
