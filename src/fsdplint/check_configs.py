@@ -21,6 +21,7 @@ from fsdplint.files.file import SourceFile, from_bytes, regular
 from fsdplint.files.invalid import InvalidSyntax
 from fsdplint.files.lexing import LogicalLine, logical_lines
 from fsdplint.finding import Finding, Span
+from fsdplint.knowledge.launch_words import WORDS
 from fsdplint.outcome import Account, State
 from fsdplint.settings.config import Settings
 
@@ -126,7 +127,7 @@ KINDS = (
     Kind(
         "launch",
         is_script,
-        ("torchrun", "torch.distributed", "accelerate"),
+        WORDS,
         _read_launch,
         "fsdplint.configs.launch_lines.LaunchScript",
         lines=_lines_of_shell,
