@@ -17,7 +17,8 @@ def replace(owner: Any, name: str, new: Any) -> None:
     """
     old = getattr(owner, name, None)
     if _is_torchs(owner) and (callable(old) or isinstance(old, ModuleType)):
-        for module, key in _NAMES.of(old):
+        held = vars(owner).get(name) is old
+        for module, key in _NAMES.of(old, held):
             setattr(module, key, new)
         _NAMES.moved(old, new)
     setattr(owner, name, new)
@@ -62,9 +63,14 @@ class _Names:
         self._places: dict[int, list[tuple[ModuleType, str]]] = {}
         self._modules = 0
 
-    def of(self, value: Any) -> list[tuple[ModuleType, str]]:
-        """Return the modules and names that hold a value."""
-        if self._modules != len(sys.modules) or not (found := self._known(value)):
+    def of(self, value: Any, held: bool) -> list[tuple[ModuleType, str]]:
+        """Return the modules and names that hold a value.
+
+        Args:
+            held: whether a module surely does; what it computes on access, none does.
+        """
+        found = self._known(value)
+        if self._modules != len(sys.modules) or (held and not found):
             self.build()
             found = self._known(value)
         return found

@@ -37,6 +37,7 @@ from fsdplint.verify.processes import (
 )
 from fsdplint.verify.rank import observer, patch  # noqa: F401  -- the first for what it loads
 from fsdplint.verify.rank.life import live
+from fsdplint.verify.rank.probes.saves import safetensors_module
 from fsdplint.verify.warm_launcher import OVER, Order
 
 _INTERVAL = 0.01
@@ -101,6 +102,7 @@ def _become(order: Order, rank: int, port: int) -> NoReturn:
 def _serve() -> None:
     """Carry out orders until the input ends, then end all jobs."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    safetensors_module()  # which each rank loads: once for all
     patch.prepare()
     gc.collect()
     gc.freeze()

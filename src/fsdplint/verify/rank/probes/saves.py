@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -40,12 +41,17 @@ def install(seen: Seen, keeper: Keeper | None = None) -> None:
     of_torch, of_pickle = _Writer("torch.save", "obj", "f"), _Writer("pickle.dump", "obj", "file")
     wrap(torch, "save", functools.partial(saves.file, of_torch))
     wrap(pickle, "dump", functools.partial(saves.file, of_pickle))
-    if importlib.util.find_spec("safetensors") and importlib.util.find_spec("safetensors.torch"):
-        import safetensors.torch  # type: ignore[import-not-found, unused-ignore]
-
+    if (module := safetensors_module()) is not None:
         name, refusals = "safetensors.torch.save_file", (TypeError, AttributeError, RuntimeError)
         writer = _Writer(name, "tensors", "filename", refusals)
-        wrap(safetensors.torch, "save_file", functools.partial(saves.file, writer))
+        wrap(module, "save_file", functools.partial(saves.file, writer))
+
+
+def safetensors_module() -> ModuleType | None:
+    """Return ``safetensors.torch``, loaded, if it is installed."""
+    if importlib.util.find_spec("safetensors") and importlib.util.find_spec("safetensors.torch"):
+        return importlib.import_module("safetensors.torch")
+    return None
 
 
 @dataclass(frozen=True)
