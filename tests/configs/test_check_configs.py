@@ -12,6 +12,7 @@ from fsdplint import start
 from fsdplint.check import check
 from fsdplint.cli import main as cli
 from fsdplint.settings.config import defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 IGNORED = """\
 distributed_type: FSDP
@@ -197,3 +198,27 @@ def test_a_run_is_repeated_when_a_config_file_changes(
     with pytest.raises(SystemExit):
         start.main()
     assert "Found 2 findings in 2 files" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("lines", "rules"),
+    [
+        # What is read for nothing may be refused all the same.
+        ("fsdp_version: 2; fsdp_backward_prefetch: false", ["invalid-fsdp-setting"]),
+        # What is merged may be anything.
+        ("<<: {fsdp_version: 1}; fsdp_version: 2; fsdp_sharding_strategy: NO_SHARD", []),
+        ("<<: {fsdp_version: 1}; fsdp_sync_module_states: false", []),
+        ("<<: {fsdp_version: 1}; fsdp_limit_all_gathers: true", ["unknown-fsdp-setting"]),
+        # A name that is taken is not given again.
+        ("fsdp_offload_params: true; fsdp_cpu_offload: true", ["unknown-fsdp-setting"]),
+        ("fsdp_offload_params: true; fsdp_offload_params: true", []),
+    ],
+)
+def test_findings_are_exactly_these(tmp_path: Path, lines: str, rules: list[str]) -> None:
+    policy = "" if "<<" in lines else "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+    text = "".join(f"  {line}\n" for line in lines.split("; "))
+    (tmp_path / "a.yaml").write_text(f"distributed_type: FSDP\nfsdp_config:\n{policy}{text}")
+    outcome = check([tmp_path], defaults(EVERYTHING))
+    found = [f for f in outcome.findings if f.rule != "fsdp1-config"]
+    assert [f.rule for f in found] == rules
+    assert all(f.fix is None or f.fix.title == "remove the setting" for f in found)

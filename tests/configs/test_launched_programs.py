@@ -80,6 +80,7 @@ def test_a_script_is_checked_with_the_config_files_of_its_project(project: Path)
     [
         ("distributed_type: FSDP", "distributed_type: MULTI_GPU"),
         ("fsdp_version: 2", "fsdp_sharding_strategy: NO_SHARD"),
+        ("fsdp_version: 2", "fsdp_sharding_strategy: OURS"),
         ("fsdp_version: 2", "fsdp_version: ${version}"),
     ],
 )
