@@ -287,14 +287,22 @@ def _in_program(
     """
     named = [file for file in files if file in single]
     around = _around(root, named, sources.text, settings.exclude)
-    if named and is_project(root):
-        read_around(discover([root], settings.exclude).configs, configs)
     every = sources.with_scripts((*files, *around))
+    if named and is_project(root) and _uses_launcher(every, sources):
+        read_around(discover([root], settings.exclude).configs, configs)
     program = Files(root, every, sources.with_scripts(files))
     focus = sources.with_scripts(named)
     launches = _launches(root, configs)
     for finding in _raised(program, focus, sources, record, settings.target_torch, launches):
         yield relocated(finding, sources.on_disk)
+
+
+def _uses_launcher(paths: Sequence[str], sources: Sources) -> bool:
+    """Return whether a file shards by what it is launched with."""
+    from fsdplint.knowledge.frameworks import uses_launcher
+
+    readable = (Path(path) for path in paths if not sources.is_left(path))
+    return any(uses_launcher(sources.text(path) or "") for path in readable)
 
 
 def _launches(root: Path, configs: ConfigOutcome) -> tuple[LaunchSettings, ...]:

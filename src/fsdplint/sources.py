@@ -140,5 +140,7 @@ def _is_of_interest(source: SourceFile) -> bool:
     from fsdplint.engine.project.prefilter import (
         mentions_sharding,  # with all that is known of PyTorch
     )
+    from fsdplint.knowledge.frameworks import uses_launcher
 
-    return mentions_sharding(source.text) or has_own_comment(source.text)
+    text = source.text
+    return mentions_sharding(text) or uses_launcher(text) or has_own_comment(text)

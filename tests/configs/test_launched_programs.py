@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fsdplint import check as checking
+from fsdplint import sources
 from fsdplint.check import check, inspect
 from fsdplint.files.discover import Patterns
 from fsdplint.settings.config import Settings, defaults
@@ -177,3 +179,22 @@ def test_two_launches_say_what_they_agree_on(project: Path) -> None:
     assert found(project) == [("train.py", "prepare-called-apart")]
     (project / "b.sh").write_text(line.format("1.yaml"))
     assert found(project) == []
+
+
+def test_files_of_a_large_tree_are_read_if_they_are_launched(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_MAX_HELD", 1)
+    assert found(project) == [HANG]
+    assert found(project / "train.py") == [HANG]
+
+
+def test_config_files_are_not_read_for_code_that_nothing_launches(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    monkeypatch.setattr(checking, "read_around", lambda *_: read.append(1))
+    (project / "train.py").write_text("import torch\n")
+    assert (found(project / "train.py"), read) == ([], [])
+    (project / "train.py").write_text(SCRIPT)
+    assert (found(project / "train.py"), read) == ([], [1])
