@@ -251,8 +251,10 @@ def checks(made: Made) -> None:
         one = {"lib/build.py:5:12 FSD301"}
         judge(run("on a caller of what it spoils", "--files", "call.py"), 1, one)
         judge(run("on what a caller spoils", "--files", "lib/build.py"), 1, one)
-        output = judge(run("on no Python", "--files", "README.md", "data.json"), 0, set())
+        output = judge(run("on what is not checked", "--files", "README.md"), 0, set())
         expect("skipped", skipped(output), True, output)
+        output = judge(run("on JSON without settings", "--files", "data.json"), 0, set())
+        expect("skipped", skipped(output), False, output)
         output = judge(run("on excluded files", "--files", "vendored/old.py"), 0, set())
         expect("skipped", skipped(output), False, output)
         judge(run("with settings below", "--files", "quiet/idle.py"), 0, set())
