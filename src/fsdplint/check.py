@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.check_configs import ConfigOutcome, check_configs, read_around
+from fsdplint.check_configs import ConfigOutcome, check_configs, launches_in, read_around
 from fsdplint.engine.frontend.problem import syntax_problem
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped, SourceError
@@ -198,7 +198,7 @@ def inspect(
     configs = ConfigOutcome()
     if is_project(root):
         read_around(discover([root]).configs, configs)
-    launches = _launches(root, configs)
+    launches = launches_in(root, configs)
     own = sources.with_scripts([source.path])
     files = [*own, *_around(root, [source.path], sources.text)]
 
@@ -292,7 +292,7 @@ def _in_program(
         read_around(discover([root], settings.exclude).configs, configs)
     program = Files(root, every, sources.with_scripts(files))
     focus = sources.with_scripts(named)
-    launches = _launches(root, configs)
+    launches = launches_in(root, configs)
     for finding in _raised(program, focus, sources, record, settings.target_torch, launches):
         yield relocated(finding, sources.on_disk)
 
@@ -303,16 +303,6 @@ def _uses_launcher(paths: Sequence[str], sources: Sources) -> bool:
 
     readable = (Path(path) for path in paths if not sources.is_left(path))
     return any(uses_launcher(sources.text(path) or "") for path in readable)
-
-
-def _launches(root: Path, configs: ConfigOutcome) -> tuple[LaunchSettings, ...]:
-    """Return the settings of FSDP that the programs below ``root`` are launched with."""
-    inside = {p: value for p, value in configs.values.items() if Path(p).is_relative_to(root)}
-    if not inside:
-        return ()
-    from fsdplint.configs.launch import launch_settings
-
-    return launch_settings(inside, root)
 
 
 def _of_imported(

@@ -27,6 +27,7 @@ from fsdplint.settings.config import Settings
 
 if TYPE_CHECKING:
     from fsdplint.configs.readers import Readers
+    from fsdplint.engine.project.launch_settings import LaunchSettings
     from fsdplint.knowledge.accelerate_settings import Settings as Release
 
 _MOST = 1_000_000
@@ -209,6 +210,16 @@ def read_around(found: Iterable[str], outcome: ConfigOutcome) -> None:
                     if value is not None:
                         outcome.values[source.path] = value
                         outcome.sources[source.path] = source
+
+
+def launches_in(root: Path, configs: ConfigOutcome) -> tuple[LaunchSettings, ...]:
+    """Return the settings of FSDP that the programs below ``root`` are launched with."""
+    inside = {p: value for p, value in configs.values.items() if Path(p).is_relative_to(root)}
+    if not inside:
+        return ()
+    from fsdplint.configs.launch import launch_settings
+
+    return launch_settings(inside, root)
 
 
 def _candidates(found: Iterable[str]) -> Iterator[SourceFile]:

@@ -20,7 +20,6 @@ sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 from accelerate_effect import Effect
 from transformers_effect import effect
 
-pytest.importorskip("transformers")
 NEWEST = settings()[-1]
 COUNT = 150
 NAMES = sorted(

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.configs.accelerate import AccelerateConfig, Setting
-from fsdplint.configs.edits import new_value, removal, renaming
+from fsdplint.configs.edits import new_value, renaming
 from fsdplint.configs.nodes import Scalar
 from fsdplint.configs.versions import RESHARD, Unapplied, unapplied
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
+from fsdplint.fixes.settings import remove_setting
 from fsdplint.knowledge.accelerate_settings import STRATEGY
 from fsdplint.rule import Report, declare
 
@@ -61,9 +62,7 @@ def _fix(config: AccelerateConfig, each: Unapplied) -> Fix | Declined:
             "`dp_replicate_size` in `parallelism_config`"
         )
     if each.equal is None or each.same is not None:
-        made = removal(config.path, config.text, config.mapping, entry)
-        assert made is not None  # the version, or the setting that decides, is beside it
-        return Fix("remove the setting", made[1], (made[0],))
+        return remove_setting(config.path, config.text, config.mapping, entry)
     name, value = each.equal
     assert isinstance(entry.value, Scalar)
     edits = (
@@ -75,9 +74,7 @@ def _fix(config: AccelerateConfig, each: Unapplied) -> Fix | Declined:
 
 def _repeated(config: AccelerateConfig, setting: Setting, later: Setting) -> Report:
     def fix() -> Fix | Declined:
-        made = removal(config.path, config.text, config.mapping, setting.entry)
-        assert made is not None  # the later one is beside it
-        return Fix("remove the setting", made[1], (made[0],))
+        return remove_setting(config.path, config.text, config.mapping, setting.entry)
 
     return Report(
         config.span(setting.entry),

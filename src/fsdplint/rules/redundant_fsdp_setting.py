@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.configs.accelerate import AccelerateConfig, Setting
-from fsdplint.configs.edits import removal
 from fsdplint.configs.versions import unapplied
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
+from fsdplint.fixes.settings import remove_setting
 from fsdplint.knowledge.accelerate_settings import (
     CLASSES,
     POLICY,
@@ -60,7 +60,4 @@ def _report(
 
 
 def _fix(config: AccelerateConfig, setting: Setting) -> Fix | Declined:
-    made = removal(config.path, config.text, config.mapping, setting.entry)
-    if made is None:
-        return Declined("it is the only setting; remove `fsdp_config` by hand")
-    return Fix("remove the setting", made[1], (made[0],))
+    return remove_setting(config.path, config.text, config.mapping, setting.entry)

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.configs.accelerate import Setting
-from fsdplint.configs.edits import insertion, new_value, removal
+from fsdplint.configs.edits import insertion, new_value
 from fsdplint.configs.nodes import Entry, Scalar
 from fsdplint.configs.trainer import TrainerSettings
 from fsdplint.engine.facts.training_arguments import training_arguments
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
+from fsdplint.fixes.settings import remove_setting
 from fsdplint.knowledge.accelerate_settings import WRAPS_BY_SIZE, Settings
 from fsdplint.knowledge.transformers_settings import (
     CLASSES,
@@ -166,10 +167,7 @@ def _unclear() -> Declined:
 
 
 def _remove(settings: TrainerSettings, setting: Setting) -> Fix | Declined:
-    made = removal(settings.path, settings.text, settings.mapping, setting.entry)
-    if made is None:
-        return Declined("it is the only setting; remove `fsdp_config` by hand")
-    return Fix("remove the setting", made[1], (made[0],))
+    return remove_setting(settings.path, settings.text, settings.mapping, setting.entry)
 
 
 def _wrap_by_size(settings: TrainerSettings, size: Setting) -> Fix | Declined:

@@ -7,10 +7,11 @@ from difflib import get_close_matches
 from functools import partial
 
 from fsdplint.configs.accelerate import AccelerateConfig, Setting
-from fsdplint.configs.edits import removal, renaming
+from fsdplint.configs.edits import renaming
 from fsdplint.configs.nodes import Entry
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
+from fsdplint.fixes.settings import remove_setting
 from fsdplint.knowledge.accelerate_settings import FIELDS, OTHER_NAMES
 from fsdplint.rule import Report, declare
 
@@ -57,10 +58,7 @@ def _fix(config: AccelerateConfig, setting: Setting, name: str) -> Fix | Decline
     if name and config.get(name) is None and not config.mapping.merged:
         edit = renaming(config.path, setting.entry, name)
         return Fix(f"rename it to `{name}`", Safety.UNSAFE, (edit,))
-    made = removal(config.path, config.text, config.mapping, setting.entry)
-    if made is None:
-        return Declined("it is the only setting; remove `fsdp_config` by hand")
-    return Fix("remove the setting", made[1], (made[0],))
+    return remove_setting(config.path, config.text, config.mapping, setting.entry)
 
 
 def _refused(config: AccelerateConfig, entry: Entry) -> Report:

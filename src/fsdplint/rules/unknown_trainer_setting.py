@@ -7,12 +7,13 @@ from difflib import get_close_matches
 from functools import partial
 
 from fsdplint.configs.accelerate import Setting
-from fsdplint.configs.edits import removal, renaming
+from fsdplint.configs.edits import renaming
 from fsdplint.configs.trainer import PREFIX, TrainerSettings
 from fsdplint.engine.facts.training_arguments import training_arguments
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
+from fsdplint.fixes.settings import remove_setting
 from fsdplint.knowledge.transformers_settings import (
     OFFLOAD,
     OTHER_NAMES,
@@ -96,7 +97,4 @@ def _fix(settings: TrainerSettings, setting: Setting, name: str) -> Fix | Declin
         prefix = PREFIX if setting.entry.name.startswith(PREFIX) else ""
         edit = renaming(settings.path, setting.entry, f"{prefix}{name}")
         return Fix(f"rename it to `{prefix}{name}`", Safety.UNSAFE, (edit,))
-    made = removal(settings.path, settings.text, settings.mapping, setting.entry)
-    if made is None:
-        return Declined("it is the only setting; remove `fsdp_config` by hand")
-    return Fix("remove the setting", made[1], (made[0],))
+    return remove_setting(settings.path, settings.text, settings.mapping, setting.entry)
