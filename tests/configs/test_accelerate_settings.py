@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 from accelerate.commands import to_fsdp2
 from accelerate.commands.config.config_args import ClusterConfig
 from accelerate.utils.constants import FSDP_SHARDING_STRATEGY
+from measuring import expect_as_measured
 
 from fsdplint.knowledge.accelerate_settings import (
     FIELDS,
@@ -19,38 +15,9 @@ from fsdplint.knowledge.accelerate_settings import (
     settings,
 )
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-CODE = """
-import accelerate, accelerate_settings
-print(accelerate.__version__)
-for name, version, effect, takes in accelerate_settings.measured():
-    if effect or takes:
-        print(name, version, effect, *takes.split())
-"""
-
 
 def test_the_table_is_what_the_installed_release_does() -> None:
-    path = os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-c", CODE],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    release, *lines = done.stdout.splitlines()
-    newest = settings()[-1]
-    assert release.split(".")[:2] == [str(part) for part in newest.release]
-    known = {name for name, _ in newest.rows}
-    expected = {
-        (name, str(version), str(effect), *sorted(takes))
-        for version in (1, 2)
-        for name in known
-        for effect in [newest.has_effect(name, version)]
-        for takes in [newest.takes(name, version)]
-        if effect or takes
-    }
-    assert {(n, v, e, *sorted(words)) for n, v, e, *words in map(str.split, lines)} == expected
+    expect_as_measured("accelerate", settings()[-1])
 
 
 def test_releases_are_in_order_and_version_2_is_since_1_6() -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from measuring import expect_as_measured
 
 from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.knowledge.transformers_settings import (
@@ -20,36 +16,11 @@ from fsdplint.knowledge.transformers_settings import (
     settings,
 )
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-CODE = """
-import transformers, transformers_settings
-print(transformers.__version__)
-for name, version, effect, takes in transformers_settings.measured():
-    if effect or takes:
-        print(name, version, effect, *takes.split())
-"""
 NEWEST = settings()[-1]
 
 
 def test_the_table_is_what_the_installed_release_does() -> None:
-    path = os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-c", CODE],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    release, *lines = done.stdout.splitlines()
-    assert release.split(".")[:2] == [str(part) for part in NEWEST.release]
-    expected = {
-        (name, str(version), str(effect), *sorted(takes))
-        for name, version in NEWEST.rows
-        for effect in [NEWEST.has_effect(name, version)]
-        for takes in [NEWEST.takes(name, version)]
-        if effect or takes
-    }
-    assert {(n, v, e, *sorted(words)) for n, v, e, *words in map(str.split, lines)} == expected
+    expect_as_measured("transformers", NEWEST)
 
 
 def test_releases_are_in_order() -> None:

@@ -18,8 +18,8 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="No public script that was read has this mistake, so only exa"
-    "mples and proofs tell how precise the rule is.",
+    preview="No public script that was read has this mistake, so only examples and proofs "
+    "tell how precise the rule is.",
 )
 
 _NAME = "--ntasks-per-node"
