@@ -58,11 +58,11 @@ class Editor:
         self.versions: dict[str, int] = {}
         self.published: list[types.PublishDiagnosticsParams] = []
 
-    def open(self, file: Path, text: str | None = None) -> str:
+    def open(self, file: Path, text: str | None = None, language: str = "python") -> str:
         uri = uri_of(file)
         self.texts[uri] = file.read_bytes().decode() if text is None else text
         self.versions[uri] = 1
-        item = types.TextDocumentItem(uri, "python", 1, self.texts[uri])
+        item = types.TextDocumentItem(uri, language, 1, self.texts[uri])
         self.client.text_document_did_open(types.DidOpenTextDocumentParams(item))
         return uri
 
