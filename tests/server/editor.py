@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import forked
 from lsprotocol import types
 from pygls.uris import from_fs_path
 from pytest_lsp import ClientServerConfig, LanguageClient
@@ -150,7 +151,7 @@ async def editor(
     """An editor with a session that it begins and ends."""
     client = client or capabilities()
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    configuration = ClientServerConfig(COMMAND, make_test_lsp_client, environment)
+    configuration = ClientServerConfig(forked.command("server"), make_test_lsp_client, environment)
     process = await configuration.start()
     assert isinstance(process, LanguageClient)
     general = client.general
