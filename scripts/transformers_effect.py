@@ -46,7 +46,9 @@ def _plugin(fsdp: object, config: Mapping[str, object] | None, folder: str) -> A
         plugins.append(plugin)
         return made
 
-    arguments: dict[str, Any] = {"fsdp": fsdp, "fsdp_config": config}
+    arguments: dict[str, Any] = {"fsdp_config": config}
+    if fsdp is not None:
+        arguments["fsdp"] = fsdp
     made = TrainingArguments(output_dir=folder, use_cpu=True, report_to=[], **arguments)
     trainer = Trainer.__new__(Trainer)
     trainer.args, trainer.model = made, None

@@ -98,10 +98,11 @@ def _candidates() -> set[str]:
 
 
 @functools.cache
-def _effect(fsdp: str | bool | None, config: str, launched: bool = False) -> str:
+def _effect(fsdp: str | bool | tuple[str, ...] | None, config: str, launched: bool = False) -> str:
     from transformers_effect import effect
 
-    return json.dumps(effect(fsdp, json.loads(config), launched=launched), sort_keys=True)
+    given = list(fsdp) if isinstance(fsdp, tuple) else fsdp
+    return json.dumps(effect(given, json.loads(config), launched=launched), sort_keys=True)
 
 
 def _with(version: int, fsdp: str | bool, config: dict[str, object]) -> str:
@@ -115,7 +116,9 @@ def _others(version: int) -> Iterator[tuple[str, bool]]:
     """Yield what holds, or does not, with a version of FSDP.
 
     "(strategy)": words of `fsdp` choose the strategy. "(wrap)": classes are wrapped without
-    `auto_wrap` in `fsdp`. "(both)": a size and classes are taken together.
+    `auto_wrap` in `fsdp`. "(both)": a size and classes are taken together. "(prefix)": a name has
+    the same effect with `fsdp_` in front, which it has in a JSON file in every release. "(list)": a
+    list of words is refused if a text of them is.
     """
     strategies = {_with(version, fsdp, {}) for fsdp in ("full_shard", "shard_grad_op")}
     yield "(strategy)", len(strategies) > 1
@@ -123,6 +126,10 @@ def _others(version: int) -> Iterator[tuple[str, bool]]:
     yield "(wrap)", len(classes) > 1
     both = _with(version, "full_shard auto_wrap", {_CLASSES: "Block", "min_num_params": 50})
     yield "(both)", not _fails(both)
+    names = (_CLASSES, f"fsdp_{_CLASSES}")
+    own = {_with(version, "full_shard auto_wrap", {name: "Linear"}) for name in names}
+    yield "(prefix)", len(own) == 1
+    yield "(list)", _fails(_effect(("full_shard", ANY), json.dumps({"version": version})))
 
 
 def _fails(result: str) -> bool:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
 
 from fsdplint.knowledge.accelerate_settings import Settings
-from scripts.accelerate_settings import ROOT, measured_in
+from scripts.accelerate_settings import measured_in
 
 
-def expect_as_measured(package: str, newest: Settings) -> None:
-    release = ".".join(map(str, newest.release))
-    assert version(package).rpartition(".")[0] == release
+def installed(package: str, every: Sequence[Settings]) -> Settings:
+    """What is known of the release that is imported: `.ci/run` puts the oldest in front."""
+    version = importlib.import_module(package).__version__
+    release = tuple(map(int, version.split(".")[:2]))
+    return next(each for each in every if each.release == release)
+
+
+def expect_as_measured(package: str, own: Settings) -> None:
     known = {
-        (name, number, newest.has_effect(name, number), newest.takes(name, number))
-        for name, number in newest.rows
+        (name, number, own.has_effect(name, number), own.takes(name, number))
+        for name, number in own.rows
     }
-    rows = measured_in(str(ROOT / "scripts"), f"{package}_settings")
+    folder = Path(importlib.import_module(package).__path__[0]).parent
+    rows = measured_in(str(folder), f"{package}_settings")
     found = {
         (name, number, effect, frozenset(takes.split())) for name, number, effect, takes in rows
     }

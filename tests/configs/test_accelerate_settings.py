@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from accelerate.commands import to_fsdp2
 from accelerate.commands.config.config_args import ClusterConfig
 from accelerate.utils.constants import FSDP_SHARDING_STRATEGY
-from measuring import expect_as_measured
+from measuring import expect_as_measured, installed
 
 from fsdplint.knowledge.accelerate_settings import (
     FIELDS,
@@ -17,7 +16,11 @@ from fsdplint.knowledge.accelerate_settings import (
 
 
 def test_the_table_is_what_the_installed_release_does() -> None:
-    expect_as_measured("accelerate", settings()[-1])
+    expect_as_measured("accelerate", installed("accelerate", settings()))
+
+
+def test_the_newest_release_is_installed() -> None:
+    assert installed("accelerate", settings()) is settings()[-1]
 
 
 def test_releases_are_in_order_and_version_2_is_since_1_6() -> None:
@@ -33,6 +36,8 @@ def test_fields_are_those_of_a_config_file() -> None:
 
 
 def test_strategies_are_those_of_accelerate() -> None:
+    from accelerate.commands import to_fsdp2
+
     assert list(dict.fromkeys(STRATEGIES.values())) == FSDP_SHARDING_STRATEGY
     assert [STRATEGIES[str(number)] for number in range(1, 6)] == FSDP_SHARDING_STRATEGY
     converted = to_fsdp2.ARGUMENT_VALUE_MAPPING["fsdp_sharding_strategy"]

@@ -254,3 +254,28 @@ def test_a_fix_keeps_every_other_byte(tmp_path: Path, before: str, after: str) -
     (finding,) = outcome(tmp_path, files).findings
     assert finding.fix is not None
     assert apply(ARGUMENTS + before, list(finding.fix.edits)) == ARGUMENTS + after
+
+
+@pytest.mark.parametrize(
+    ("release", "arguments", "expected"),
+    [
+        # Before 4.52 the prefix is taken away from names in a JSON file alone.
+        ("==4.51.*", "'fsdp_limit_all_gathers': True", [("FSD921", "'fsdp_limit_all_gathers'")]),
+        (">=4.51", "'fsdp_limit_all_gathers': True", []),
+        ("==4.52.*", "'fsdp_limit_all_gathers': True", []),
+        ("==4.40.*", "'sync_module_states': 'true'", []),
+        ("==4.40.*", "'sync_module_states': 1", [("FSD924", "'sync_module_states': 1")]),
+    ],
+)
+def test_older_releases(
+    tmp_path: Path, release: str, arguments: str, expected: list[tuple[str, str]]
+) -> None:
+    (tmp_path / "requirements.txt").write_text(f"transformers{release}\n")
+    assert found(tmp_path, call(f"fsdp=True, fsdp_config={{{arguments}}}")) == expected
+
+
+def test_older_releases_take_lists_with_any_words(tmp_path: Path) -> None:
+    code = call("fsdp=['full_shard', 'ofload']")
+    assert [code for code, _ in found(tmp_path, code)] == ["FSD924"]
+    (tmp_path / "requirements.txt").write_text("transformers==5.9.*\n")
+    assert found(tmp_path, code) == []

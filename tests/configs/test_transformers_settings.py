@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from measuring import expect_as_measured
+from measuring import expect_as_measured, installed
 
 from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.knowledge.transformers_settings import (
@@ -20,7 +20,11 @@ NEWEST = settings()[-1]
 
 
 def test_the_table_is_what_the_installed_release_does() -> None:
-    expect_as_measured("transformers", NEWEST)
+    expect_as_measured("transformers", installed("transformers", settings()))
+
+
+def test_the_newest_release_is_installed() -> None:
+    assert installed("transformers", settings()) is NEWEST
 
 
 def test_releases_are_in_order() -> None:

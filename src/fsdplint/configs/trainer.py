@@ -16,11 +16,13 @@ from fsdplint.knowledge.transformers_settings import (
     ARGUMENT,
     CLASSES,
     OTHER_NAMES,
+    REFUSES_IN_LIST,
     SIZE,
     VERSION,
     XLA,
     accepts,
     default_version,
+    strips_prefix,
 )
 
 SECTION = "fsdp_config"
@@ -137,7 +139,10 @@ class TrainerSettings:
         return bool(self.versions) and all(holds(*each) for each in self.versions)
 
     def refuses(self, words: tuple[str, ...]) -> bool:
-        """Return whether every release refuses a text of these words as `fsdp`."""
+        """Return whether every release refuses these words as `fsdp`."""
+        in_list = self.fsdp is not None and isinstance(self.fsdp.value, Sequence)
+        if in_list and not all(each.has_effect(REFUSES_IN_LIST, 1) for each in self.releases):
+            return False
         if self.versions:
             return self.all(lambda release, version: not accepts(release, words, version))
         return not any(accepts(r, words, version) for r in self.releases for version in (1, 2))
@@ -162,12 +167,22 @@ def settings_of(
         mapping = section.value
     elif section is not None and isinstance(section.value, Scalar) and section.value.value is None:
         mapping = NOTHING
-    settings = _settings(mapping)
+    settings = _settings(mapping, releases)
     return TrainerSettings(path, text, fsdp, is_whole, section, mapping, settings, releases)
 
 
-def _settings(mapping: Mapping) -> tuple[Setting, ...]:
-    every = (Setting(e.name.removeprefix(PREFIX), e) for e in mapping.entries if e.name)
+def _settings(mapping: Mapping, releases: tuple[Settings, ...] = ()) -> tuple[Setting, ...]:
+    """Return the settings whose names mean the same in all releases.
+
+    Args:
+        releases: none for a JSON file, where each takes the prefix away.
+    """
+    stripping = {strips_prefix(release) for release in releases} or {True}
+    every = []
+    for entry in mapping.entries:
+        name = entry.name.removeprefix(PREFIX) if True in stripping else entry.name
+        if name and (len(stripping) == 1 or name == entry.name):
+            every.append(Setting(name, entry))
     return tuple({each.name: each for each in every}.values())
 
 

@@ -27,6 +27,7 @@ WITHOUT_FSDP = 0
 # Names of the table that are no settings, see the script.
 ARGUMENT = "fsdp"
 _DEFAULT, STRATEGY_BY_WORD, WRAPS_WITHOUT_WORD, BOTH = "(default)", "(strategy)", "(wrap)", "(both)"
+_STRIPS, REFUSES_IN_LIST = "(prefix)", "(list)"
 
 # What accelerate calls a setting that transformers has under another name.
 OTHER_NAMES: Mapping[str, str] = {
@@ -45,6 +46,11 @@ STRATEGY_WORDS = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hy
 def settings() -> tuple[Settings, ...]:
     """Return the settings of each release, the oldest first."""
     return read(_TABLE)
+
+
+def strips_prefix(release: Settings) -> bool:
+    """Return whether a release takes `fsdp_` away from names that are not in a JSON file."""
+    return release.has_effect(_STRIPS, 1)
 
 
 def default_version(release: Settings) -> int:

@@ -94,7 +94,8 @@ def _refuses(setting: Setting, release: Settings, version: int) -> bool:
     if isinstance(value, int) and "6" in takes:
         return False
     same = word.upper() in takes and word.lower() in takes
-    is_true = _listed(takes) == _EITHER and word.upper() in _YES
+    is_text = isinstance(value, str) and "yes" in takes
+    is_true = (is_text or _listed(takes) == _EITHER) and word.upper() in _YES
     return not (word in takes or same or is_true)
 
 
@@ -149,6 +150,8 @@ def _reason(settings: TrainerSettings, words: tuple[str, ...]) -> str:
 def _listed(takes: frozenset[str]) -> list[str]:
     """Return how users write the words that a setting takes."""
     names = sorted(word for word in takes if "_" in word and word.isupper())
+    if takes == {"yes"}:
+        return [f'"{word}"' for word in _EITHER]
     return names or (_EITHER if takes >= BOOLEANS else ["an integer"])
 
 

@@ -66,6 +66,8 @@ def _meant(settings: TrainerSettings, setting: Setting) -> str:
     """Return the setting that is evidently meant, "" if none is."""
     every = settings.releases
     names = [name for name, _ in every[-1].rows if all(each.is_known(name) for each in every)]
+    if setting.name.removeprefix(PREFIX) in names:
+        return setting.name.removeprefix(PREFIX)
     other = OTHER_NAMES.get(setting.name, "")
     if setting.name in OTHER_NAMES:
         return other if other in names else ""
@@ -94,7 +96,7 @@ def _fix(settings: TrainerSettings, setting: Setting, name: str) -> Fix | Declin
     # Any text but an empty one turns offloading on.
     differs = name == OFFLOAD and setting.word == "FALSE" and not setting.is_false
     if name and not differs and settings.get(name) is None and not settings.mapping.merged:
-        prefix = PREFIX if setting.entry.name.startswith(PREFIX) else ""
+        prefix = PREFIX if setting.entry.name != setting.name else ""
         edit = renaming(settings.path, setting.entry, f"{prefix}{name}")
         return Fix(f"rename it to `{prefix}{name}`", Safety.UNSAFE, (edit,))
     return remove_setting(settings.path, settings.text, settings.mapping, setting.entry)
