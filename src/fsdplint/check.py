@@ -96,7 +96,7 @@ def check(
         *(path for path in given if path in overlay and not is_config(path)),
     ]
     named = {path for path in given if is_config(path)}
-    configs = check_configs(discovery.configs, named, settings, overlay)
+    configs = check_configs(discovery.configs, named, settings, overlay, alone=alone)
     wanted = [file for file in sorted(files) if sources.read(file) is not None]
     failures = [*discovery.failures, *sources.failures]
     if not wanted and not failures and not configs.accounts:

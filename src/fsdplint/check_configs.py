@@ -57,6 +57,10 @@ def _lines(source: SourceFile) -> Iterable[LogicalLine]:
     return logical_lines(source.text)
 
 
+def _unchanged(value: object, _: Projects) -> object:
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of files.
@@ -69,6 +73,7 @@ class Kind:
         judged: the class of that.
         lines: returns the logical lines of a file, which comments are for.
         tells_launch: whether it tells how code of the project is launched.
+        alone: returns what rules judge without what other files of the project replace.
     """
 
     name: str
@@ -78,6 +83,7 @@ class Kind:
     judged: str
     lines: Callable[[SourceFile], Iterable[LogicalLine]] = _lines
     tells_launch: bool = True
+    alone: Callable[[object, Projects], object] = _unchanged
 
     def is_of(self, source: SourceFile) -> bool:
         """Return whether a file may be of this kind."""
@@ -94,6 +100,14 @@ def _read_accelerate(source: SourceFile, projects: Projects) -> object | None:
     return accelerate.read(source.path, source.text, node, projects.accelerate(Path(source.path)))
 
 
+def _without_replaced(value: object, projects: Projects) -> object:
+    from fsdplint.configs.accelerate import AccelerateConfig
+    from fsdplint.configs.launched import without_replaced
+
+    assert isinstance(value, AccelerateConfig)
+    return without_replaced(value, projects.readers)
+
+
 def _read_trainer(source: SourceFile, projects: Projects) -> object | None:
     from fsdplint.configs import trainer
     from fsdplint.configs.document import parse
@@ -105,10 +119,11 @@ def _read_trainer(source: SourceFile, projects: Projects) -> object | None:
     return trainer.read(source.path, source.text, node, releases, projects.readers)
 
 
-def _read_launch(source: SourceFile, _: Projects) -> object | None:
+def _read_launch(source: SourceFile, projects: Projects) -> object | None:
     from fsdplint.configs import launch_lines
 
-    return launch_lines.read(source.path, source.text)
+    releases = projects.accelerate(Path(source.path))
+    return launch_lines.read(source.path, source.text, releases, projects.readers)
 
 
 def _lines_of_shell(source: SourceFile) -> Iterable[LogicalLine]:
@@ -124,6 +139,7 @@ KINDS = (
         (_SECTION, "distributed_type"),
         _read_accelerate,
         "fsdplint.configs.accelerate.AccelerateConfig",
+        alone=_without_replaced,
     ),
     Kind(
         "launch",
@@ -167,6 +183,8 @@ def check_configs(
     named: Collection[str],
     settings: Settings,
     overlay: Mapping[str, SourceFile],
+    *,
+    alone: bool = False,
 ) -> ConfigOutcome:
     """Return the findings in files of other kinds.
 
@@ -174,9 +192,10 @@ def check_configs(
         found: the files of a search, named ones too.
         named: absolute paths of files that are accounted for, whatever they are.
         overlay: by absolute path, what to read instead of a file on disk.
+        alone: whether the files of the overlay are all there is.
     """
     outcome = ConfigOutcome()
-    projects = _projects()
+    projects = _projects(alone=alone)
     for source in _candidates(found):
         if source.path not in named:
             _check(overlay.get(source.path, source), settings, projects, outcome)
@@ -269,7 +288,7 @@ def _check(
                 if value is not None and kind.tells_launch:
                     outcome.values[path] = value
                 if not isinstance(value, (OtherConfig, NoneType)):
-                    values.append((kind, value))
+                    values.append((kind, kind.alone(value, projects)))
     except InvalidSyntax as error:
         if _SECTION not in source.text:
             return False
@@ -300,10 +319,10 @@ def _invalid(source: SourceFile, problem: InvalidSyntax) -> Finding:
     return Finding(RULE.name, RULE.code, RULE.severity, message, span, "parsing fails here")
 
 
-def _projects() -> Projects:
+def _projects(*, alone: bool = False) -> Projects:
     from fsdplint.configs.readers import Readers
 
-    return Projects(cache(_releases), cache(_releases_of_transformers), Readers())
+    return Projects(cache(_releases), cache(_releases_of_transformers), Readers(alone=alone))
 
 
 def _releases(path: Path) -> tuple[Release, ...]:

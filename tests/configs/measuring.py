@@ -8,14 +8,14 @@ from fsdplint.knowledge.accelerate_settings import Settings
 from scripts.accelerate_settings import ROOT, measured_in
 
 
-def expect_as_measured(package: str, newest: Settings) -> None:
+def expect_as_measured(package: str, newest: Settings, module: str = "") -> None:
     release = ".".join(map(str, newest.release))
     assert version(package).rpartition(".")[0] == release
     known = {
         (name, number, newest.has_effect(name, number), newest.takes(name, number))
         for name, number in newest.rows
     }
-    rows = measured_in(str(ROOT / "scripts"), f"{package}_settings")
+    rows = measured_in(str(ROOT / "scripts"), module or f"{package}_settings")
     found = {
         (name, number, effect, frozenset(takes.split())) for name, number, effect, takes in rows
     }

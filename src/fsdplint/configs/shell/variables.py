@@ -67,6 +67,11 @@ class Script:
     _uncertain: frozenset[str]
     _barriers: tuple[int, ...]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variables that it sets."""
+        return tuple(self._variables)
+
     def text_of(self, word: Word, at: Command) -> str | Many | None:
         """Return the text of a word when ``at`` runs, MANY for several words, None if unknown.
 
@@ -84,17 +89,18 @@ class Script:
 
     def value(self, name: str, at: Command) -> tuple[Write, str] | None:
         """Return the last certain write of a variable before ``at`` runs, with its text."""
-        found = self._last(name, at)
+        found = self.last_write(name, at)
         return None if found is None or found[1] is None else (found[0], found[1])
 
     def elements(self, word: Word, at: Command) -> tuple[Word, ...] | None:
         """Return the elements of the array that a word expands, None if they are unknown."""
         parts = [part for part in word.parts if part != ""]  # a quote begins with that
         part = parts[0] if len(parts) == 1 else None
-        found = self._last(part.name, at) if isinstance(part, Array) else None
+        found = self.last_write(part.name, at) if isinstance(part, Array) else None
         return found[0].elements if found else None
 
-    def _last(self, name: str, at: Command) -> tuple[Write, str | None] | None:
+    def last_write(self, name: str, at: Command) -> tuple[Write, str | None] | None:
+        """Return the last certain write before ``at`` runs, with its text if that is known."""
         history = self._variables.get(name)
         index = history.last_before(at.start) if history else None
         if history is None or index is None or name in self._uncertain:
