@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fsdplint.check_configs import ConfigOutcome, check_configs, launches_in, read_around
@@ -146,18 +147,23 @@ def _nothing_in(path: Path) -> str:
 
 
 def check_text(
-    text: str, path: str = "snippet.py", torch: TorchRange = EVERY_RELEASE
+    text: str,
+    path: str = "snippet.py",
+    torch: TorchRange = EVERY_RELEASE,
+    beside: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Finding]:
     """Return the findings of every rule in ``text`` alone, as if it were a file at ``path``.
 
     Args:
         torch: the releases of PyTorch that it is to run on.
+        beside: by path, the texts of other files that there are.
 
     Raises:
         SourceError: it was not looked at, or a rule failed on it, so that findings may be missing.
     """
     source = from_text(text, path)
-    overlay = {source.path: source}
+    others = (from_text(content, name) for name, content in beside.items())
+    overlay = {each.path: each for each in (source, *others)}
     settings = replace(defaults(EVERYTHING), target_torch=torch)
     outcome = check([source.path], settings, overlay, alone=True)
     if outcome.failures:

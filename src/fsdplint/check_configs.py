@@ -195,7 +195,7 @@ def check_configs(
         alone: whether the files of the overlay are all there is.
     """
     outcome = ConfigOutcome()
-    projects = _projects(alone=alone)
+    projects = _projects(overlay, alone=alone)
     for source in _candidates(found):
         if source.path not in named:
             _check(overlay.get(source.path, source), settings, projects, outcome)
@@ -218,7 +218,7 @@ def candidates(found: Iterable[str]) -> list[str]:
 
 def read_around(found: Iterable[str], outcome: ConfigOutcome) -> None:
     """Add what files of a search hold that are not checked, but may be launched with the code."""
-    projects = _projects()
+    projects = _projects({})
     for source in _candidates(found):
         if source.path in outcome.values:
             continue
@@ -238,7 +238,7 @@ def launches_in(root: Path, configs: ConfigOutcome) -> tuple[LaunchSettings, ...
         return ()
     from fsdplint.configs.launch import launch_settings
 
-    return launch_settings(inside, root)
+    return launch_settings(inside)
 
 
 def _candidates(found: Iterable[str]) -> Iterator[SourceFile]:
@@ -319,10 +319,12 @@ def _invalid(source: SourceFile, problem: InvalidSyntax) -> Finding:
     return Finding(RULE.name, RULE.code, RULE.severity, message, span, "parsing fails here")
 
 
-def _projects(*, alone: bool = False) -> Projects:
+def _projects(overlay: Mapping[str, SourceFile], *, alone: bool = False) -> Projects:
     from fsdplint.configs.readers import Readers
 
-    return Projects(cache(_releases), cache(_releases_of_transformers), Readers(alone=alone))
+    return Projects(
+        cache(_releases), cache(_releases_of_transformers), Readers(overlay, alone=alone)
+    )
 
 
 def _releases(path: Path) -> tuple[Release, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from fsdplint.configs.accelerate import AccelerateConfig, OtherConfig
 from fsdplint.configs.launch_lines import LaunchScript
@@ -16,7 +15,7 @@ _SWITCHES = ("fsdp_use_orig_params", "fsdp_reshard_after_forward", SYNC)
 _STATES = "fsdp_state_dict_type"
 
 
-def launch_settings(values: Mapping[str, object], root: Path) -> tuple[LaunchSettings, ...]:
+def launch_settings(values: Mapping[str, object]) -> tuple[LaunchSettings, ...]:
     """Return what a project's config files say of the code that is launched with them.
 
     A launch line that names a config file and a script says it of the script. Without one, what all
@@ -24,7 +23,6 @@ def launch_settings(values: Mapping[str, object], root: Path) -> tuple[LaunchSet
 
     Args:
         values: by path, what the files of other kinds than Python hold.
-        root: the project's folder.
     """
     every = [v for v in values.values() if isinstance(v, (AccelerateConfig, OtherConfig))]
     if not every:
@@ -33,7 +31,7 @@ def launch_settings(values: Mapping[str, object], root: Path) -> tuple[LaunchSet
     by_script: dict[str, list[AccelerateConfig]] = {}
     for lines in values.values():
         if isinstance(lines, LaunchScript):
-            for script, config in _launched(lines, values, root):
+            for script, config in _launched(lines, values):
                 by_script.setdefault(script, []).append(config)
     own = [_common(found, script) for script, found in by_script.items()]
     # Of a project that may be launched without FSDP nothing is known.
@@ -42,14 +40,14 @@ def launch_settings(values: Mapping[str, object], root: Path) -> tuple[LaunchSet
 
 
 def _launched(
-    lines: LaunchScript, values: Mapping[str, object], root: Path
+    lines: LaunchScript, values: Mapping[str, object]
 ) -> Iterator[tuple[str, AccelerateConfig]]:
     """Yield each script that is launched, with its settings of FSDP."""
     for launch in lines.launches:
         config, script = launch.get("config_file"), launch.script
         if config and config.value and script and script.literal:
-            file = values.get(named_file(lines.path, config.value, root))
-            path = named_file(lines.path, script.literal, root)
+            file = values.get(named_file(lines, config.value))
+            path = named_file(lines, script.literal)
             known = file if isinstance(file, (AccelerateConfig, OtherConfig)) else None
             if not path or known is None:
                 continue

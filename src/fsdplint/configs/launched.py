@@ -13,14 +13,11 @@ from fsdplint.configs.document import parse
 from fsdplint.configs.launch_lines import Launch, LaunchScript, Option, read
 from fsdplint.configs.nodes import UNKNOWN, Entry, Mapping, Scalar
 from fsdplint.configs.readers import Readers
-from fsdplint.files import disk
-from fsdplint.files.decoding import SourceError
 from fsdplint.files.discover import project_root
-from fsdplint.files.file import absolute, from_bytes, regular
+from fsdplint.files.file import absolute
 from fsdplint.files.invalid import InvalidSyntax
 from fsdplint.knowledge.launch_options import ACCELERATE
 
-_MOST = 1_000_000
 _PREFIX = "fsdp_"
 _USE = "use_fsdp"
 # Options that count more than the type in a config file.
@@ -138,19 +135,24 @@ def without_replaced(config: AccelerateConfig, readers: Readers) -> AccelerateCo
 def config_file(script: LaunchScript, launch: Launch) -> AccelerateConfig | OtherConfig | None:
     """Return the config file that a launch line names, None if it is unknown."""
     option = launch.get("config_file")
-    root = project_root(Path(script.path))
-    path = named_file(script.path, option.value or "", root) if option else ""
-    if not path:
-        return None
+    path = named_file(script, option.value or "") if option else ""
+    text = script.readers.text(path) if path else None
     try:
-        text = from_bytes(regular(Path(path), _MOST), path).text
-        return accelerate.read(path, text, parse(text, path), script.releases)
-    except (OSError, SourceError, InvalidSyntax):
+        return accelerate.read(path, text, parse(text, path), script.releases) if text else None
+    except InvalidSyntax:
         return None
 
 
-def named_file(beside: str, name: str, root: Path) -> str:
+def python_file(script: LaunchScript, launch: Launch) -> str:
+    """Return the Python file of the project that a launch line runs, "" if it is unknown."""
+    name = launch.script.literal if launch.closed and launch.script else None
+    return named_file(script, name) if name and name.endswith(".py") else ""
+
+
+def named_file(script: LaunchScript, name: str) -> str:
     """Return the file that a command names, seen from its folder or one above; "" if unclear."""
-    folders = [folder for folder in Path(beside).parents if folder.is_relative_to(root)]
-    found = {absolute(folder / name) for folder in folders if disk.is_file(folder / name)}
-    return found.pop() if name and len(found) == 1 else ""
+    root = project_root(Path(script.path))
+    folders = [each for each in Path(script.path).parents if each.is_relative_to(root)]
+    every = {absolute(folder / name) for folder in folders} if name else set()
+    found = [path for path in every if script.readers.has(path)]
+    return found[0] if len(found) == 1 else ""

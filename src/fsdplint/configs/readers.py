@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 
 from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.discover import SCRIPT_SUFFIXES, SKIPPED_DIRECTORIES, project_root
-from fsdplint.files.file import from_bytes, regular
+from fsdplint.files.file import SourceFile, from_bytes, regular
 
 _MOST_FILES = 2_000
 _MOST_BYTES = 1_000_000
@@ -27,14 +28,29 @@ class Readers:
     """What the files of each project say; they are read only when it is needed.
 
     Attributes:
-        alone: whether a file that is checked has no project around it.
+        alone: whether the files of the overlay are all there is.
     """
 
-    def __init__(self, *, alone: bool = False) -> None:
+    def __init__(
+        self, overlay: Mapping[str, SourceFile] = MappingProxyType({}), *, alone: bool = False
+    ) -> None:
         self.alone = alone
+        self._overlay = overlay
         self._parses: dict[Path, bool] = {}
         self._scripts: dict[Path, list[tuple[str, str]]] = {}
         self._found: dict[tuple[Path, bytes], bool] = {}
+
+    def has(self, path: str) -> bool:
+        """Return whether there is a file at an absolute path."""
+        return path in self._overlay or (not self.alone and disk.is_file(path))
+
+    def text(self, path: str) -> str | None:
+        """Return the text of the file at an absolute path, None if it cannot be read."""
+        if path in self._overlay:
+            return self._overlay[path].text
+        with suppress(OSError, SourceError):
+            return from_bytes(regular(Path(path), _MOST_BYTES), path).text
+        return None
 
     def parses_arguments(self, path: str) -> bool:
         """Return whether the project of a file has transformers or trl parse arguments."""

@@ -12,6 +12,7 @@ from fsdplint.configs.launch_variables import Assigned, ignored_by_all, is_used,
 from fsdplint.configs.launched import (
     Given,
     config_file,
+    python_file,
     settings_of,
     settings_with,
     turned_on,
@@ -46,9 +47,8 @@ RULE = declare(
 
 _TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})
 _ON = "true"
-# Code that mentions FSDP may turn it on by itself, and code that makes a plugin may choose its
-# version.
-_FSDP = rb"(?i)fsdp|FullySharded"
+# Code that mentions FSDP may turn it on by itself, and so may arguments that code reads.
+_FSDP = rb"(?i)fsdp|fullysharded|hfargumentparser|trlparser|trainingarguments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _unread(
         return
     is_on = turns_on(releases, switch.value)
     if is_on:
-        yield from _of_other_version(script, given, releases)
+        yield from _of_other_version(script, launch, given, releases)
     seems_on = is_on is False and switch.value.lower() in _TRUE
     if seems_on and not _may_turn_on(script, launch):
         why = f"does not turn FSDP on: only `{_ON}` does, and the model is not sharded"
@@ -162,12 +162,16 @@ def _not_turned_on(
 
 
 def _of_other_version(
-    script: LaunchScript, given: Mapping[str, Assigned], releases: tuple[Settings, ...]
+    script: LaunchScript,
+    launch: Launch,
+    given: Mapping[str, Assigned],
+    releases: tuple[Settings, ...],
 ) -> Iterator[tuple[Assigned, _Ignored]]:
+    """Yield the variables that only the other version of FSDP reads."""
     version = given.get(VERSION)
     if version is None or version.value not in ("1", "2"):
         return
-    if script.readers.may_have(script.path, _FSDP):
+    if not python_file(script, launch) or script.readers.may_have(script.path, _FSDP):
         return
     by_name = {setting(name): variable for name, variable in given.items()}
     every = [Given.of(name, v.value, v) for name, v in by_name.items()]
@@ -186,11 +190,9 @@ def _may_turn_on(script: LaunchScript, launch: Launch) -> bool:
     for start, end in reversed(script.script.comments):
         text = text[:start] + text[end:]
     others = re.sub(rf"{SWITCH}=|{PREFIX}[A-Z_]+=", "", text)
-    code = script.text[launch.end : launch.command.end]
     return (
         "fsdp" in others.lower()
-        or not launch.closed
-        or ".py" not in code
+        or not python_file(script, launch)
         or script.readers.may_have(script.path, _FSDP)
     )
 
