@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fsdplint.configs.launched_code import LaunchedCode
 from fsdplint.engine import ir
-from fsdplint.knowledge.command_lines import ADD, ASKS, HELP, LITERAL, PARSE, PARSER, TAKES
+from fsdplint.knowledge.command_lines import ADD, ASKS, HELP, LITERAL, OPENS, PARSE, PARSER, TAKES
 
-_READS_ARGUMENTS = "argv"
+_PARSER = re.compile(rf"\b{PARSER.rpartition('.')[2]}\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,18 @@ class CommandLine:
         return self.abbreviates and any(each.startswith(option) for each in self.options)
 
 
+def may_refuse(text: str, options: Iterable[str]) -> bool:
+    """Return whether a file may be known to refuse one of these options, without parsing it."""
+    if len(_PARSER.findall(text)) != 1 or any(word in text for word in OPENS):
+        return False
+    return any(f'"{option}"' not in text and f"'{option}'" not in text for option in options)
+
+
 def command_line(code: LaunchedCode) -> CommandLine | None:
     """Return the command line that a file certainly parses, None if not all of it is known."""
     every = [node for node in code.nodes if isinstance(node, ir.Call)]
     made = [call for call in every if ir.last_name(call.func) == PARSER.rpartition(".")[2]]
-    if _READS_ARGUMENTS in code.tree.text or len(made) != 1:
+    if any(word in code.tree.text for word in OPENS) or len(made) != 1:
         return None
     if code.name_of(made[0].func) != PARSER:
         return None

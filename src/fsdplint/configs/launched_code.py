@@ -63,15 +63,20 @@ class LaunchedCode:
         return {f.name: f for f in own if bound.count(f.name) == 1 and not f.decorators}
 
 
-def launched_code(script: LaunchScript, launch: Launch) -> LaunchedCode | None:
-    """Return the Python file that a launch line runs, None if it is unknown."""
+def launched_code(script: LaunchScript, launch: Launch, *words: str) -> LaunchedCode | None:
+    """Return the Python file that a launch line runs, None if it is unknown.
+
+    Args:
+        words: texts of which the file has to have each.
+    """
     path = python_file(script, launch)
     text = script.readers.text(path) if path else None
+    if text is None or not all(word in text for word in words):
+        return None
     try:
-        code = lower(text, path) if text else None
+        return LaunchedCode(Tree(path, text, lower(text, path)), imports(text, {}))
     except (InvalidSyntax, TooDemanding):
         return None
-    return LaunchedCode(Tree(path, text, code), imports(text, {})) if text and code else None
 
 
 class _End(Enum):

@@ -48,6 +48,8 @@ class Readers:
         """Return the text of the file at an absolute path, None if it cannot be read."""
         if path in self._overlay:
             return self._overlay[path].text
+        if not path:
+            return None
         with suppress(OSError, SourceError):
             return from_bytes(regular(Path(path), _MOST_BYTES), path).text
         return None

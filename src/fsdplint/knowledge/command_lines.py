@@ -12,6 +12,8 @@ ASKS = frozenset(
     {ADD, PARSE, "error", "exit", "format_help", "format_usage", "get_default", "print_help"}
     | {"print_usage", "set_defaults"}
 )
+# Names that a file has whose options are not all in calls of `ADD` of one parser.
+OPENS = ("add_argument_group", "add_subparsers", "argv", "parse_known_args", "parents=")
 # Its arguments that change no option, or how much of one is enough.
 TAKES = frozenset(
     {"add_help", "allow_abbrev", "description", "epilog", "formatter_class", "prog", "usage"}

@@ -28,13 +28,14 @@ RULE = declare(
 # Code that chooses the number of processes itself, and variables that do it for torchrun.
 _OTHERS = ("world_size=", "spawn", "fake")
 _ENVIRONMENT = "PET_"
+_MESH = MESHES[0].rpartition(".")[2]
 
 
 def launch_reports(script: LaunchScript) -> Iterator[Report]:
     """Yield a report for each launch whose ranks all fail at a mesh."""
     for launch in script.launches if _ENVIRONMENT not in script.text else ():
         found = _processes(launch)
-        code = launched_code(script, launch) if found else None
+        code = launched_code(script, launch, _MESH) if found else None
         sizes = _sizes(code) if code else None
         if found is None or sizes is None or prod(sizes) <= found[1]:
             continue

@@ -7,8 +7,9 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from fsdplint.configs.command_line import CommandLine, command_line
+from fsdplint.configs.command_line import CommandLine, command_line, may_refuse
 from fsdplint.configs.launch_lines import Launch, LaunchScript
+from fsdplint.configs.launched import python_file
 from fsdplint.configs.launched_code import launched_code
 from fsdplint.configs.shell import MANY
 from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity, Span
@@ -31,7 +32,10 @@ def launch_reports(script: LaunchScript) -> Iterator[Report]:
     """Yield a report for each option that argparse refuses in every rank."""
     for launch in script.launches:
         given = list(_options(script, launch))
-        code = launched_code(script, launch) if given else None
+        text = script.readers.text(python_file(script, launch)) if given else None
+        if text is None or not may_refuse(text, (option for _, option in given)):
+            continue
+        code = launched_code(script, launch)
         known = command_line(code) if code else None
         if code is None or known is None:
             continue
