@@ -199,11 +199,15 @@ CONFIG = "distributed_type: {}\nnum_processes: 2\nfsdp_config:\n  fsdp_version: 
         ("FSDP", "fsdp_reshard_after_forward: false", "--fsdp_sharding_strategy SHARD_GRAD_OP", []),
         ("FSDP", "fsdp_offload_params: true", "--multi_gpu --fsdp_offload_params true", [OPTION]),
         ("FSDP", "fsdp_offload_params: true", "--cpu --fsdp_offload_params true", []),
+        ("FSDP", "fsdp_offload_params: true", "--cpu --fsdp_sharding_strategy NO_SHARD", []),
+        ("MULTI_GPU", "fsdp_offload_params: true", "--use_fsdp --fsdp_version 1", []),
         ("FSDP", "fsdp_offload_params: true", "--fsdp_offload_params nothing", [OPTION]),
         # The line replaces what the file says.
         ("FSDP", "fsdp_sharding_strategy: NO_SHARD", "--fsdp_version 1", []),
         ("FSDP", "fsdp_sharding_strategy: NO_SHARD", "--fsdp_sharding_strategy FULL_SHARD", []),
         ("FSDP", "fsdp_sharding_strategy: NO_SHARD", "", ["fsdp-setting-not-applied"]),
+        ("FSDP", "fsdp_sharding_strategy: NO_SHARD", "--use_fsdp", ["fsdp-setting-not-applied"]),
+        ("MULTI_GPU", "fsdp_offload_params: true", "", ["fsdp-config-unused"]),
     ],
 )
 def test_options_with_a_config_file(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fsdplint.configs import accelerate
-from fsdplint.configs.accelerate import AccelerateConfig, OtherConfig, Setting
+from fsdplint.configs.accelerate import TYPE, AccelerateConfig, OtherConfig, Setting
 from fsdplint.configs.document import parse
 from fsdplint.configs.launch_lines import Launch, LaunchScript, Option, read
 from fsdplint.configs.nodes import UNKNOWN, Entry, Mapping, Scalar
@@ -74,7 +74,7 @@ def settings_of(
     settings = tuple({**others, **own}.values())
     is_open = is_open or (below is not None and below.mapping.merged)
     mapping = Mapping(0, 0, tuple(each.entry for each in settings), False, is_open)
-    kind = Entry(Scalar(0, 0, "distributed_type", ""), Scalar(0, 0, "FSDP", ""))
+    kind = Entry(Scalar(0, 0, TYPE, ""), Scalar(0, 0, "FSDP", ""))
     root = Mapping(0, 0, (kind,), False, True)
     path, text = script.path, script.text
     made = AccelerateConfig(path, text, root, kind, mapping, settings, (), script.releases)
@@ -115,21 +115,24 @@ def turned_on(launch: Launch, file: AccelerateConfig | OtherConfig | None) -> bo
 
 
 def without_replaced(config: AccelerateConfig, readers: Readers) -> AccelerateConfig:
-    """Return a config file without the settings that launch lines of the project replace."""
+    """Return a config file without what launch lines of the project replace in it."""
     replaced = {
-        name
+        option.name
         for path, text in readers.scripts_naming(config.path)
         if (script := read(path, text, config.releases, readers)) is not None
         for launch in script.launches
-        if (option := launch.get("config_file")) is not None
-        and (option.value is None or Path(option.value).name == Path(config.path).name)
-        for name in options_of_fsdp(launch)
+        if (file := launch.get("config_file")) is not None
+        and (file.value is None or Path(file.value).name == Path(config.path).name)
+        for option in launch.options
+        if option.name == _USE or option.name.startswith(_PREFIX)
     }
-    if not replaced:
+    if _USE in replaced and not config.shards:
+        entries = tuple(each for each in config.root.entries if each.name != TYPE)
+        config = replace(config, root=replace(config.root, entries=entries, merged=True))
+    if not replaced - {_USE}:
         return config
     settings = tuple(each for each in config.settings if each.name not in replaced)
-    mapping = replace(config.mapping, merged=True)
-    return replace(config, settings=settings, mapping=mapping)
+    return replace(config, settings=settings, mapping=replace(config.mapping, merged=True))
 
 
 def config_file(script: LaunchScript, launch: Launch) -> AccelerateConfig | OtherConfig | None:
