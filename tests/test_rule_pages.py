@@ -66,7 +66,7 @@ def found(
 
     Each file for FSDP1 has one.
     """
-    every = check_text(text, file, torch, dict(beside))
+    every = check_text(text, file, torch, beside)
     if file == FILES["python"]:
         return every
     return [f for f in every if f.rule == rule or f.severity is not Severity.NOTE]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fsdplint.check_configs import ConfigOutcome, check_configs, launches_in, read_around
@@ -150,20 +149,19 @@ def check_text(
     text: str,
     path: str = "snippet.py",
     torch: TorchRange = EVERY_RELEASE,
-    beside: Mapping[str, str] = MappingProxyType({}),
+    beside: Iterable[tuple[str, str]] = (),
 ) -> list[Finding]:
     """Return the findings of every rule in ``text`` alone, as if it were a file at ``path``.
 
     Args:
         torch: the releases of PyTorch that it is to run on.
-        beside: by path, the texts of other files that there are.
+        beside: paths and texts of other files that there are.
 
     Raises:
         SourceError: it was not looked at, or a rule failed on it, so that findings may be missing.
     """
     source = from_text(text, path)
-    others = (from_text(content, name) for name, content in beside.items())
-    overlay = {each.path: each for each in (source, *others)}
+    overlay = {each.path: each for each in (source, *(from_text(t, name) for name, t in beside))}
     settings = replace(defaults(EVERYTHING), target_torch=torch)
     outcome = check([source.path], settings, overlay, alone=True)
     if outcome.failures:

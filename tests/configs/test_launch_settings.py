@@ -63,7 +63,7 @@ def test_other_names_are_of_variables() -> None:
 def found(text: str) -> list[tuple[int, str]]:
     """Line and rule of each finding."""
     code = "from accelerate import Accelerator\n"
-    findings = check_text(text + "\n", "train.sh", beside={"x.py": code, "fsdp.py": code})
+    findings = check_text(text + "\n", "train.sh", beside=[("x.py", code), ("fsdp.py", code)])
     return [(text.count("\n", 0, each.span.start) + 1, each.rule) for each in findings]
 
 

@@ -30,7 +30,7 @@ if __name__ == "__main__":
 
 
 def found(line: str, code: str) -> list[str]:
-    return [each.rule for each in check_text(line + "\n", "train.sh", beside={"train.py": code})]
+    return [each.rule for each in check_text(line + "\n", "train.sh", beside=[("train.py", code)])]
 
 
 def refuses(code: str, line: str) -> bool:
