@@ -18,7 +18,7 @@ vim.lsp.start = vim.lsp.start or function(config)
 end
 
 dofile(here .. "/fsdplint.lua")
-vim.cmd("filetype on | doautocmd FileType python")
+vim.cmd("filetype on | doautocmd FileType")
 vim.wait(60000, function() return #vim.diagnostic.get(0) > 0 end, 50)
 for _, found in ipairs(vim.diagnostic.get(0)) do
   io.stdout:write(("%d:%d: %s %s\n"):format(found.lnum + 1, found.col + 1, found.code or "", found.message))

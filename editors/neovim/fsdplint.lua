@@ -1,6 +1,6 @@
 -- Neovim 0.8 or newer: copy this into your init.lua, or source it from there.
 vim.api.nvim_create_autocmd("FileType", {
-  pattern = "python",
+  pattern = { "python", "yaml", "json", "sh", "dockerfile", "make" },
   callback = function(event)
     local markers = { "fsdplint.toml", "pyproject.toml", "setup.py", ".git" }
     local found = vim.fs.find(markers, { upward = true, path = vim.api.nvim_buf_get_name(event.buf) })

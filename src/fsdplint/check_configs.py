@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from fsdplint.files import disk
 from fsdplint.files.decoding import Skipped, SourceError
 from fsdplint.files.discover import CONFIG_SUFFIXES, is_script, project_root
-from fsdplint.files.file import SourceFile, from_bytes, regular
+from fsdplint.files.file import SourceFile, from_bytes, regular, too_large
 from fsdplint.files.invalid import InvalidSyntax
 from fsdplint.files.lexing import LogicalLine, logical_lines
 from fsdplint.finding import Finding, Span
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _MOST = 1_000_000
 """Bytes of the largest file that is read; config files have a few thousand."""
+_HEAD = 50_000
+"""Bytes of a larger file that are read to see whether it would be of a kind."""
 _SECTION = "fsdp_config"
 _OTHER = "no settings of FSDP and no launch line that fsdplint knows"
 
@@ -88,6 +90,10 @@ class Kind:
     def is_of(self, source: SourceFile) -> bool:
         """Return whether a file may be of this kind."""
         return self.names(source.path) and any(word in source.text for word in self.words)
+
+    def admits(self, path: str, data: bytes) -> bool:
+        """Return whether a file that is no text may be of this kind."""
+        return self.names(path) and any(word.encode() in data for word in self.words)
 
 
 def _read_accelerate(source: SourceFile, projects: Projects) -> object | None:
@@ -196,7 +202,7 @@ def check_configs(
     """
     outcome = ConfigOutcome()
     projects = _projects(overlay, alone=alone)
-    for source in _candidates(found):
+    for source in _candidates(found, outcome.accounts):
         if source.path not in named:
             _check(overlay.get(source.path, source), settings, projects, outcome)
     for path in sorted(named):
@@ -241,14 +247,27 @@ def launches_in(root: Path, configs: ConfigOutcome) -> tuple[LaunchSettings, ...
     return launch_settings(inside)
 
 
-def _candidates(found: Iterable[str]) -> Iterator[SourceFile]:
-    """Yield the files of a search that may be of a kind; most are not."""
+def _candidates(
+    found: Iterable[str], accounts: list[Account] | None = None
+) -> Iterator[SourceFile]:
+    """Yield the files of a search that may be of a kind; most are not.
+
+    Args:
+        accounts: what to add those to that may be of a kind and cannot be read.
+    """
     for path in found:
-        with suppress(OSError, SourceError):
-            if disk.status(path).st_size <= _MOST:
-                data = disk.content(path, _MOST)
-                if any(word in data for word in _WORDS):
-                    yield from_bytes(data, path)
+        with suppress(OSError):
+            is_large = disk.status(path).st_size > _MOST
+            data = disk.read(path, _HEAD) if is_large else disk.content(path, _MOST)
+            if not any(word in data for word in _WORDS):
+                continue
+            try:
+                if is_large:
+                    raise Skipped(path, too_large(_MOST))
+                yield from_bytes(data, path)
+            except SourceError as error:
+                if accounts is not None and any(kind.admits(path, data) for kind in KINDS):
+                    accounts.append(Account(path, State.SKIPPED, error.reason))
 
 
 def _named(path: str) -> SourceFile:

@@ -11,6 +11,7 @@ import pytest
 from fsdplint import start
 from fsdplint.check import check
 from fsdplint.cli import main as cli
+from fsdplint.outcome import State
 from fsdplint.settings.config import defaults
 from fsdplint.settings.rule_selection import EVERYTHING
 
@@ -112,6 +113,23 @@ def test_a_named_file_that_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
     assert [(Path(f.path).name, f.reason) for f in outcome.failures] == [
         ("a.yaml", "line 1 is not utf-8 (byte 0xff): invalid start byte"),
         ("b.yaml", "larger than 1 MB"),
+    ]
+
+
+def test_files_of_a_folder_that_cannot_be_read_are_said_to_be_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"fsdp_config: \xff\n")
+    (tmp_path / "b.yaml").write_bytes(b"fsdp_config:\n" + b"#" * 2_000_000)
+    (tmp_path / "c.yaml").write_bytes(b"other: \xff\n")
+    (tmp_path / "d.yaml").write_bytes(b"#" * 2_000_000)
+    (tmp_path / "e.json").write_bytes(b'{"torchrun": "\xff"}')
+    (tmp_path / "f.sh").write_bytes(b"torchrun \xff\n")
+    (tmp_path / "g.py").write_text("")
+    outcome = check([tmp_path], defaults())
+    assert outcome.failures == ()
+    assert [(Path(a.path).name, a.reason) for a in outcome.ended(State.SKIPPED)] == [
+        ("a.yaml", "line 1 is not utf-8 (byte 0xff): invalid start byte"),
+        ("b.yaml", "larger than 1 MB"),
+        ("f.sh", "line 1 is not utf-8 (byte 0xff): invalid start byte"),
     ]
 
 

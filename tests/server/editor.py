@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import forked
 from lsprotocol import types
 from pygls.uris import from_fs_path
 from pytest_lsp import ClientServerConfig, LanguageClient
@@ -58,11 +59,11 @@ class Editor:
         self.versions: dict[str, int] = {}
         self.published: list[types.PublishDiagnosticsParams] = []
 
-    def open(self, file: Path, text: str | None = None) -> str:
+    def open(self, file: Path, text: str | None = None, language: str = "python") -> str:
         uri = uri_of(file)
         self.texts[uri] = file.read_bytes().decode() if text is None else text
         self.versions[uri] = 1
-        item = types.TextDocumentItem(uri, "python", 1, self.texts[uri])
+        item = types.TextDocumentItem(uri, language, 1, self.texts[uri])
         self.client.text_document_did_open(types.DidOpenTextDocumentParams(item))
         return uri
 
@@ -150,7 +151,7 @@ async def editor(
     """An editor with a session that it begins and ends."""
     client = client or capabilities()
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    configuration = ClientServerConfig(COMMAND, make_test_lsp_client, environment)
+    configuration = ClientServerConfig(forked.command("server"), make_test_lsp_client, environment)
     process = await configuration.start()
     assert isinstance(process, LanguageClient)
     general = client.general

@@ -5,6 +5,8 @@ import type { LanguageClientOptions, ServerOptions } from "vscode-languageclient
 
 import { findCommand } from "./find";
 
+const LANGUAGES = ["python", "yaml", "json", "shellscript", "dockerfile", "makefile"];
+
 /** What the Python extension tells about interpreters. */
 interface PythonApi {
   readonly environments: {
@@ -43,7 +45,8 @@ async function start(python: PythonApi | undefined): Promise<void> {
   const server: ServerOptions = { command, args: ["server"] };
   const options: LanguageClientOptions = {
     documentSelector: [
-      { scheme: "file", language: "python" },
+      // Settings and launch lines as well; the server leaves other files of these languages alone.
+      ...LANGUAGES.map((language) => ({ scheme: "file", language })),
       { notebook: "jupyter-notebook", language: "python" },
     ],
     initializationOptions: workspace.getConfiguration("fsdplint"),

@@ -275,7 +275,7 @@ def analyze(
     files = tuple(files)
     project = Project(root, read, torch, ir_cache, is_plain, launches)
     for script in filter(is_written, files):
-        project.folders.add(script)
+        project.finder.add(script)
     units = related_units(project, files, focus)
     with lower_in_parallel(ir_cache, (unit.text for unit in units)):
         traces, method_traces = explore(project, units, is_outdated)

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 
 from lsprotocol import types
 
+from fsdplint.configs.document import parse
 from fsdplint.engine.frontend.problem import is_python
+from fsdplint.files.discover import CONFIG_SUFFIXES, is_script
 from fsdplint.files.file import SourceFile, absolute
+from fsdplint.files.invalid import InvalidSyntax
 from fsdplint.server import notebooks
 from fsdplint.server.analysis import as_file
 from fsdplint.server.notebooks import Cell
@@ -115,6 +118,17 @@ def saved(document: Document) -> Document:
 def _edited(document: Document, version: int | None, source: SourceFile, analyze: bool) -> Document:
     """Return ``document`` with another state of the buffer, which is not saved."""
     # Without a valid state before, this one is analyzed, whether it is valid or not.
-    valid = analyze and (is_python(source.text) or not is_python(document.analyzed.text))
+    valid = analyze and (_parses(source) or not _parses(document.analyzed))
     analyzed = source if valid else document.analyzed
     return replace(document, version=version, source=source, analyzed=analyzed, saved=False)
+
+
+def _parses(source: SourceFile) -> bool:
+    """Return whether a buffer is valid in the language that its name says."""
+    if not source.path.endswith(CONFIG_SUFFIXES):
+        return is_script(source.path) or is_python(source.text)
+    try:
+        parse(source.text, source.path)
+    except InvalidSyntax:
+        return False
+    return True

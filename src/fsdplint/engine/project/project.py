@@ -7,10 +7,8 @@ library symbols, even if they are below the root.
 from __future__ import annotations
 
 import builtins
-import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -23,10 +21,9 @@ from fsdplint.engine.project.decorators import keeps_nothing
 from fsdplint.engine.project.exports import Exports, names_brought
 from fsdplint.engine.project.imports import Binding, Imports, Shared, imports
 from fsdplint.engine.project.launch_settings import LaunchSettings
+from fsdplint.engine.project.module_finder import ModuleFinder
 from fsdplint.engine.project.prefilter import mentions_sharding
-from fsdplint.engine.project.search_path import added_folders
 from fsdplint.engine.project.unit import Definition, TopLevel, Unit
-from fsdplint.files import disk
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.finding import EarlyStop
 from fsdplint.knowledge.calls import SHARDING_CALLS, SHARDING_SETTINGS
@@ -81,15 +78,13 @@ class Project:
         self.ir_cache = ir_cache
         self.units: dict[str, Unit | None] = {}
         self.broken: set[str] = set()
-        self.found: dict[tuple[str, int, str], Path | None] = {}
-        self.folders = _Folders()
-        self.added: dict[Path, list[Path]] = {}
         self.failures: dict[str, InvalidSyntax] = {}
         self.imported: dict[Path, Imports] = {}
         self.sharding: dict[Path, frozenset[str]] = {}
         self.own_sharding: dict[Path, frozenset[str]] = {}  # without those of star imports
         self.referring: dict[tuple[Path, str], bool] = {}  # names, to a sharding call
         self.shared: Shared = {}
+        self.finder = ModuleFinder(root, read, self.shared)
         self.exports: dict[Path, Exports] = {}
         self.brought: dict[Path, frozenset[str]] = {}  # what a star import of a file may bring
         self.keys: dict[object, int] = {}
@@ -162,57 +157,10 @@ class Project:
     def find(self, module: str, level: int, importer: Unit | Path) -> Path | None:
         """Return the file that a module name resolves to in ``importer``, None for a library."""
         if isinstance(importer, Path):
-            return self._find(module, level, importer)
+            return self.finder.find(module, level, importer)
         if (module, level) not in importer.found:
-            importer.found[module, level] = self._find(module, level, importer.directory)
+            importer.found[module, level] = self.finder.find(module, level, importer.directory)
         return importer.found[module, level]
-
-    def _find(self, module: str, level: int, directory: Path) -> Path | None:
-        top = module.split(".")[0]
-        if not level and (top == "torch" or top in sys.stdlib_module_names):
-            return None
-        key = (module, level, str(directory))  # a string is compared faster than a path
-        if key not in self.found:
-            found = self._search(module, level, directory)
-            self.found[key] = self.shared.setdefault(found, found)
-        return self.found[key]
-
-    def _search(self, module: str, level: int, directory: Path) -> Path | None:
-        parts = module.split(".") if module else []
-        if level:
-            base = directory
-            for _ in range(level - 1):
-                base = base.parent
-            return self._below_root(self.folders.module(base, parts))
-        for bases in (self._bases, self._added_bases):
-            for base in bases(directory):
-                found = self._below_root(self.folders.module(base, parts))
-                if found is not None:
-                    return found
-        return None
-
-    def _below_root(self, found: Path | None) -> Path | None:
-        return found if found is not None and self.root in found.parents else None
-
-    def _bases(self, directory: Path) -> Iterator[Path]:
-        """Yield the folders where absolute imports start: those above the importer, then src."""
-        current = directory
-        while True:
-            yield current
-            if current == self.root or current.parent == current:
-                break
-            current = current.parent
-        yield self.root / "src"
-
-    def _added_bases(self, directory: Path) -> list[Path]:
-        """Return the folders that the files of one folder add to ``sys.path``."""
-        if directory not in self.added:
-            files = sorted(self.folders.listed(os.fspath(directory))[0])
-            texts = (self.read(directory / name) for name in files if name.endswith(".py"))
-            names = {name for text in texts if text for name in added_folders(text)}
-            above = list(self._bases(directory))
-            self.added[directory] = [base / name for name in sorted(names) for base in above]
-        return self.added[directory]
 
     def sharding_names(self, path: Path) -> frozenset[str]:
         """Return the names in a file that refer to a sharding call of PyTorch."""
@@ -274,7 +222,7 @@ class Project:
         if found is None or found.name != "__init__.py":
             return False
         above = found.parent.parent  # in another package, the name refers to something else
-        return self.folders.module(above, ()) is None
+        return not self.finder.is_package(above)
 
     def refers_to_sharding(self, path: Path, name: str) -> bool:
         """True if a name in a file refers to a sharding call of PyTorch."""
@@ -459,50 +407,6 @@ class Project:
         """Return the file that a module name refers to in ``unit``, if it is loaded."""
         found = self.find(module, level, unit)
         return None if found is None else self._known(found)
-
-
-class _Folders:
-    """Folders of a project, each listed once, since most imports look for what is not there."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
-
-    def module(self, base: Path, parts: Sequence[str]) -> Path | None:
-        """Return the file of a module by the parts of its name, seen from the folder ``base``."""
-        folder = os.fspath(base)
-        for part in parts[:-1]:
-            if part not in self.listed(folder)[1]:
-                return None
-            folder = f"{folder.rstrip(os.sep)}{os.sep}{part}"
-        files, folders = self.listed(folder)
-        if not parts:
-            return Path(folder, "__init__.py") if "__init__.py" in files else None
-        last = parts[-1]
-        if f"{last}.py" in files:
-            return Path(folder, f"{last}.py")
-        package = Path(folder, last)
-        if last in folders and "__init__.py" in self.listed(os.fspath(package))[0]:
-            return package / "__init__.py"
-        return None
-
-    def add(self, file: Path) -> None:
-        """Have a file found that is not on disk: a script that a notebook writes."""
-        inside = os.fspath(file.parent)
-        files, folders = self.listed(inside)
-        self.known[inside] = (files | {file.name}, folders)
-
-    def listed(self, folder: str) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the names of the files and folders in ``folder``; none if it cannot be listed."""
-        if folder not in self.known:
-            try:
-                found = disk.entries(folder) if disk.is_folder(folder) else []
-            except OSError:
-                found = []
-            self.known[folder] = (
-                frozenset(entry.name for entry in found if disk.types(entry)[1]),
-                frozenset(entry.name for entry in found if disk.types(entry)[0]),
-            )
-        return self.known[folder]
 
 
 def _shards(module: str, name: str) -> bool:
