@@ -595,8 +595,9 @@ def test_options_are_those_that_the_parsers_read(launcher: str, given_words: lis
         with contextlib.redirect_stderr(said):
             arguments = vars(PARSERS[launcher]().parse_args(given_words))
     except SystemExit:
-        # It also refuses what is ambiguous behind the script.
-        assert not made.closed or "ambiguous option" in said.getvalue(), said.getvalue()
+        # It also refuses what is ambiguous behind the script, and values that are no numbers.
+        others = ("ambiguous option", "invalid int value")
+        assert not made.closed or any(each in said.getvalue() for each in others), said.getvalue()
         return
     assert not made.refused
     if made.closed:
