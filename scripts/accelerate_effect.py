@@ -11,9 +11,10 @@ import functools
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
@@ -22,6 +23,16 @@ from torch import nn
 
 Effect = dict[str, object]
 """How models are sharded and saved, or under "error" why nothing runs."""
+
+
+_PLAIN = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+machine_rank: 0
+"""
 
 
 class _Sharded(Exception):
@@ -50,14 +61,25 @@ class Model(nn.Module):
         self.head = nn.Linear(8, 8)
 
 
-def effect(text: str, suffix: str = ".yaml", options: tuple[str, ...] = ()) -> Effect:
-    """Return the effect of a config file that holds ``text``, with options of the command line."""
+def effect(
+    text: str,
+    suffix: str = ".yaml",
+    options: tuple[str, ...] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Effect:
+    """Return the effect of a config file that holds ``text``.
+
+    Args:
+        options: those of the command line.
+        variables: those of the environment in which `accelerate launch` runs.
+    """
     from accelerate.commands import launch
     from accelerate.utils.launch import prepare_multi_gpu_env
 
     with tempfile.TemporaryDirectory() as folder, environment():
         file = Path(folder) / f"config{suffix}"
         file.write_text(text, "utf-8")
+        os.environ.update(variables)
         try:
             given = ["--config_file", str(file), *options, "train.py"]
             arguments = launch.launch_command_parser().parse_args(given)
@@ -72,6 +94,48 @@ def effect(text: str, suffix: str = ".yaml", options: tuple[str, ...] = ()) -> E
             return {"error": f"SystemExit: {error.code}"}
         except Exception as error:  # whatever stops it is the result
             return {"error": f"{type(error).__name__}: {error}".replace(str(file), file.name)}
+
+
+def handed_on(options: tuple[str, ...]) -> dict[str, str]:
+    """Return the variables that `accelerate launch` sets for the ranks, without a config file."""
+    from accelerate.commands import launch
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    with tempfile.TemporaryDirectory() as folder, environment():
+        file = Path(folder) / "config.yaml"
+        file.write_text(_PLAIN, "utf-8")
+        given = ["--config_file", str(file), *options, "train.py"]
+        arguments = launch.launch_command_parser().parse_args(given)
+        arguments, _, _ = launch._validate_launch_command(arguments)
+        return dict(prepare_multi_gpu_env(arguments))
+
+
+def effect_of_variables(variables: Mapping[str, str]) -> Effect:
+    """Return the effect of variables in the environment of a rank that torchrun starts."""
+    with environment():
+        os.environ.update(variables)
+        try:
+            from accelerate import FullyShardedDataParallelPlugin
+
+            return prepared(lambda: FullyShardedDataParallelPlugin() if _is_turned_on() else None)
+        except Exception as error:  # whatever stops it is the result
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _is_turned_on() -> bool:
+    """Return whether `Accelerator()` makes a plugin by itself."""
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+
+    class Plugin(FullyShardedDataParallelPlugin):  # type: ignore[misc, unused-ignore]
+        def __init__(self) -> None:
+            raise _Sharded
+
+    try:
+        with patch("accelerate.accelerator.FullyShardedDataParallelPlugin", Plugin):
+            Accelerator(cpu=True)
+    except _Sharded:
+        return True
+    return False
 
 
 @contextmanager

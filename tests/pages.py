@@ -8,6 +8,8 @@ example with all of its lines and what the fix makes of it. A fence of ``python 
 for N ranks, one of ``python ranks=N torch>=2.15`` a proof that holds on those releases. Fences of
 ``text`` and ``console`` are only read by people.
 
+A fence of ``python NAME.py`` is a file that is beside the examples below it.
+
 A page begins with the summary of its rule and a first example, before the first heading.
 """
 
@@ -43,6 +45,9 @@ _OF = "|".join(FILES)
 _EXAMPLE = re.compile(rf"(?:diff(?: (?P<of>{_OF}))?|(?P<in>{_OF}))(?: torch(?P<torch>[<>=~].*))?")
 
 
+_BESIDE = re.compile(r"python (\w+\.py)")
+
+
 class PageError(Exception):
     """A page breaks the form of a rule page; says where and how."""
 
@@ -58,6 +63,7 @@ class Example:
         missed: the lines that deserve a finding and are known to get none.
         torch: the releases of PyTorch that the code is meant for.
         file: the name of the file that it is.
+        beside: the texts of other files that there are, by name.
     """
 
     text: str
@@ -67,6 +73,7 @@ class Example:
     fixed: str | None = None
     torch: TorchRange = EVERY_RELEASE
     file: str = FILES["python"]
+    beside: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +186,19 @@ def _sections(path: Path, text: str) -> dict[str, str]:
 
 
 def _examples(path: Path, fences: list[_Fence]) -> Iterator[Example]:
+    beside: dict[str, str] = {}
     for fence in fences:
+        if name := _BESIDE.fullmatch(fence.info):
+            beside[name[1]] = fence.text
         if not _is_example(fence):
             continue
+        others = tuple(beside.items())
         if not fence.info.startswith("diff"):
-            yield _example(path, fence, fence.text)
+            yield replace(_example(path, fence, fence.text), beside=others)
             continue
         before, after = _sides(path, fence)
-        broken = _example(path, fence, before)
-        fixed = _example(path, fence, after)
+        broken = replace(_example(path, fence, before), beside=others)
+        fixed = replace(_example(path, fence, after), beside=others)
         if not broken.errors:
             raise PageError(f"{path}:{fence.line}: a diff of an example without an error")
         if len(added := re.findall(r"^\+.*# (?:error|missed)$", fence.text, re.MULTILINE)):
@@ -242,5 +253,7 @@ def _proofs(path: Path, fences: list[_Fence]) -> Iterator[Proof]:
         if proof:
             torch = TorchRange.parse(proof[2]) if proof[2] else EVERY_RELEASE
             yield Proof(fence.text, fence.line, int(proof[1]), torch)
-        elif not _is_example(fence) and fence.info not in READ_BY_PEOPLE:
+        elif not (_is_example(fence) or _BESIDE.fullmatch(fence.info)) and (
+            fence.info not in READ_BY_PEOPLE
+        ):
             raise PageError(f"{path}:{fence.line}: a fence of `{fence.info}`")

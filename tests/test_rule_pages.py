@@ -59,12 +59,14 @@ UNPROVED = {
 
 
 @cache
-def found(text: str, torch: TorchRange, file: str, rule: str) -> list[Finding]:
+def found(
+    text: str, torch: TorchRange, file: str, rule: str, beside: tuple[tuple[str, str], ...]
+) -> list[Finding]:
     """Returns the findings in a text, of a config file without the notes of other rules.
 
     Each file for FSDP1 has one.
     """
-    every = check_text(text, file, torch)
+    every = check_text(text, file, torch, beside)
     if file == FILES["python"]:
         return every
     return [f for f in every if f.rule == rule or f.severity is not Severity.NOTE]
@@ -73,7 +75,7 @@ def found(text: str, torch: TorchRange, file: str, rule: str) -> list[Finding]:
 def findings(page: Page, example: Example) -> list[tuple[int, str]]:
     """Returns line and rule of each finding in an example."""
     text = example.text
-    every = found(text, example.torch, example.file, page.name)
+    every = found(text, example.torch, example.file, page.name, example.beside)
     return sorted((text.count("\n", 0, f.span.start) + 1, f.rule) for f in every)
 
 
@@ -81,7 +83,8 @@ def fixed(page: Page, example: Example) -> str:
     """Returns an example with every fix applied, pass by pass."""
     text = example.text
     for _ in range(10):
-        chosen = select([f for f in found(text, example.torch, example.file, page.name) if f.fix])
+        every = found(text, example.torch, example.file, page.name, example.beside)
+        chosen = select([f for f in every if f.fix])
         if not chosen:
             return text
         text = apply(text, [edit for f in chosen if f.fix for edit in f.fix.edits])

@@ -96,7 +96,7 @@ def check(
         *(path for path in given if path in overlay and not is_config(path)),
     ]
     named = {path for path in given if is_config(path)}
-    configs = check_configs(discovery.configs, named, settings, overlay)
+    configs = check_configs(discovery.configs, named, settings, overlay, alone=alone)
     wanted = [file for file in sorted(files) if sources.read(file) is not None]
     failures = [*discovery.failures, *sources.failures]
     if not wanted and not failures and not configs.accounts:
@@ -146,18 +146,22 @@ def _nothing_in(path: Path) -> str:
 
 
 def check_text(
-    text: str, path: str = "snippet.py", torch: TorchRange = EVERY_RELEASE
+    text: str,
+    path: str = "snippet.py",
+    torch: TorchRange = EVERY_RELEASE,
+    beside: Iterable[tuple[str, str]] = (),
 ) -> list[Finding]:
     """Return the findings of every rule in ``text`` alone, as if it were a file at ``path``.
 
     Args:
         torch: the releases of PyTorch that it is to run on.
+        beside: paths and texts of other files that there are.
 
     Raises:
         SourceError: it was not looked at, or a rule failed on it, so that findings may be missing.
     """
     source = from_text(text, path)
-    overlay = {source.path: source}
+    overlay = {each.path: each for each in (source, *(from_text(t, name) for name, t in beside))}
     settings = replace(defaults(EVERYTHING), target_torch=torch)
     outcome = check([source.path], settings, overlay, alone=True)
     if outcome.failures:

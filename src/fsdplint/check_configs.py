@@ -59,6 +59,10 @@ def _lines(source: SourceFile) -> Iterable[LogicalLine]:
     return logical_lines(source.text)
 
 
+def _unchanged(value: object, _: Projects) -> object:
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of files.
@@ -71,6 +75,7 @@ class Kind:
         judged: the class of that.
         lines: returns the logical lines of a file, which comments are for.
         tells_launch: whether it tells how code of the project is launched.
+        alone: returns what rules judge without what other files of the project replace.
     """
 
     name: str
@@ -80,6 +85,7 @@ class Kind:
     judged: str
     lines: Callable[[SourceFile], Iterable[LogicalLine]] = _lines
     tells_launch: bool = True
+    alone: Callable[[object, Projects], object] = _unchanged
 
     def is_of(self, source: SourceFile) -> bool:
         """Return whether a file may be of this kind."""
@@ -100,6 +106,14 @@ def _read_accelerate(source: SourceFile, projects: Projects) -> object | None:
     return accelerate.read(source.path, source.text, node, projects.accelerate(Path(source.path)))
 
 
+def _without_replaced(value: object, projects: Projects) -> object:
+    from fsdplint.configs.accelerate import AccelerateConfig
+    from fsdplint.configs.launched import without_replaced
+
+    assert isinstance(value, AccelerateConfig)
+    return without_replaced(value, projects.readers)
+
+
 def _read_trainer(source: SourceFile, projects: Projects) -> object | None:
     from fsdplint.configs import trainer
     from fsdplint.configs.document import parse
@@ -111,10 +125,11 @@ def _read_trainer(source: SourceFile, projects: Projects) -> object | None:
     return trainer.read(source.path, source.text, node, releases, projects.readers)
 
 
-def _read_launch(source: SourceFile, _: Projects) -> object | None:
+def _read_launch(source: SourceFile, projects: Projects) -> object | None:
     from fsdplint.configs import launch_lines
 
-    return launch_lines.read(source.path, source.text)
+    releases = projects.accelerate(Path(source.path))
+    return launch_lines.read(source.path, source.text, releases, projects.readers)
 
 
 def _lines_of_shell(source: SourceFile) -> Iterable[LogicalLine]:
@@ -130,6 +145,7 @@ KINDS = (
         (_SECTION, "distributed_type"),
         _read_accelerate,
         "fsdplint.configs.accelerate.AccelerateConfig",
+        alone=_without_replaced,
     ),
     Kind(
         "launch",
@@ -173,6 +189,8 @@ def check_configs(
     named: Collection[str],
     settings: Settings,
     overlay: Mapping[str, SourceFile],
+    *,
+    alone: bool = False,
 ) -> ConfigOutcome:
     """Return the findings in files of other kinds.
 
@@ -180,9 +198,10 @@ def check_configs(
         found: the files of a search, named ones too.
         named: absolute paths of files that are accounted for, whatever they are.
         overlay: by absolute path, what to read instead of a file on disk.
+        alone: whether the files of the overlay are all there is.
     """
     outcome = ConfigOutcome()
-    projects = _projects()
+    projects = _projects(overlay, alone=alone)
     for source in _candidates(found, outcome.accounts):
         if source.path not in named:
             _check(overlay.get(source.path, source), settings, projects, outcome)
@@ -205,7 +224,7 @@ def candidates(found: Iterable[str]) -> list[str]:
 
 def read_around(found: Iterable[str], outcome: ConfigOutcome) -> None:
     """Add what files of a search hold that are not checked, but may be launched with the code."""
-    projects = _projects()
+    projects = _projects({})
     for source in _candidates(found):
         if source.path in outcome.values:
             continue
@@ -225,7 +244,7 @@ def launches_in(root: Path, configs: ConfigOutcome) -> tuple[LaunchSettings, ...
         return ()
     from fsdplint.configs.launch import launch_settings
 
-    return launch_settings(inside, root)
+    return launch_settings(inside)
 
 
 def _candidates(
@@ -288,7 +307,7 @@ def _check(
                 if value is not None and kind.tells_launch:
                     outcome.values[path] = value
                 if not isinstance(value, (OtherConfig, NoneType)):
-                    values.append((kind, value))
+                    values.append((kind, kind.alone(value, projects)))
     except InvalidSyntax as error:
         if _SECTION not in source.text:
             return False
@@ -319,10 +338,12 @@ def _invalid(source: SourceFile, problem: InvalidSyntax) -> Finding:
     return Finding(RULE.name, RULE.code, RULE.severity, message, span, "parsing fails here")
 
 
-def _projects() -> Projects:
+def _projects(overlay: Mapping[str, SourceFile], *, alone: bool = False) -> Projects:
     from fsdplint.configs.readers import Readers
 
-    return Projects(cache(_releases), cache(_releases_of_transformers), Readers())
+    return Projects(
+        cache(_releases), cache(_releases_of_transformers), Readers(overlay, alone=alone)
+    )
 
 
 def _releases(path: Path) -> tuple[Release, ...]:

@@ -17,13 +17,13 @@ def installed(package: str, every: Sequence[Settings]) -> Settings:
     return next(each for each in every if each.release == release)
 
 
-def expect_as_measured(package: str, own: Settings) -> None:
+def expect_as_measured(package: str, own: Settings, module: str = "") -> None:
     known = {
         (name, number, own.has_effect(name, number), own.takes(name, number))
         for name, number in own.rows
     }
     folder = Path(importlib.import_module(package).__path__[0]).parent
-    rows = measured_in(str(folder), f"{package}_settings")
+    rows = measured_in(str(folder), module or f"{package}_settings")
     found = {
         (name, number, effect, frozenset(takes.split())) for name, number, effect, takes in rows
     }

@@ -161,6 +161,13 @@ def test_a_launch_line_says_which_script_is_launched_with_which_file(project: Pa
         "accelerate launch --config_file=conf/fsdp.yaml --num_processes 4 ./train.py --x": [HANG],
         "accelerate launch --config_file ../conf/fsdp.yaml ../train.py": [HANG],
         "accelerate launch --config_file other.yml train.py": [],
+        "accelerate launch --config_file other.yml --use_fsdp train.py": [HANG],
+        "accelerate launch --config_file conf/fsdp.yaml --use_fsdp --fsdp_version 1 train.py": [
+            HANG
+        ],
+        "accelerate launch --config_file conf/fsdp.yaml --fsdp_version $V train.py": [],
+        "accelerate launch --config_file conf/fsdp.yaml --multi_gpu train.py": [],
+        "accelerate launch --config_file conf/fsdp.yaml --cpu train.py": [],
         "accelerate launch --config_file conf/fsdp.yaml --use_deepspeed train.py": [],
         "accelerate launch --config_file $CONFIG train.py": [],
         "accelerate launch --config_file conf/fsdp.yaml -m train": [],
@@ -178,6 +185,19 @@ def test_two_launches_say_what_they_agree_on(project: Path) -> None:
     (project / "a.sh").write_text(line.format("fsdp.yaml"))
     assert found(project) == [("train.py", "prepare-called-apart")]
     (project / "b.sh").write_text(line.format("1.yaml"))
+    assert found(project) == []
+
+
+def test_an_option_of_the_launch_line_counts_more_than_the_file(project: Path) -> None:
+    (project / "train.py").write_text(APART)
+    line = "accelerate launch --config_file conf/fsdp.yaml {}train.py\n"
+    (project / "a.sh").write_text(line.format(""))
+    assert found(project) == [("train.py", "prepare-called-apart")]
+    (project / "a.sh").write_text(line.format("--fsdp_version 1 "))
+    assert found(project) == []
+    option = "--fsdp_version 1 --fsdp_sharding_strategy NO_SHARD "
+    (project / "train.py").write_text(SCRIPT)
+    (project / "a.sh").write_text(line.format(option))
     assert found(project) == []
 
 

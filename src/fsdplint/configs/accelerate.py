@@ -12,13 +12,13 @@ from fsdplint.finding import Span
 from fsdplint.knowledge.accelerate_settings import RAM_EFFICIENT, SYNC, Settings
 
 _SECTION = "fsdp_config"
-_TYPE = "distributed_type"
+TYPE = "distributed_type"
 _PREFIX = "fsdp_"
 # What `str_to_bool` of accelerate reads as well, source: accelerate 1.15, `utils/environment.py`.
 _TRUE = frozenset({"Y", "YES", "T", "TRUE", "ON", "1"})
 _SAME = _TRUE | {"N", "NO", "F", "OFF"}
 _LOOKS_SO = re.compile(
-    rf"(?:^|[{{,])[ \t]*[\"']?(?:{_TYPE}|compute_environment)[\"']?[ \t]*:", re.MULTILINE
+    rf"(?:^|[{{,])[ \t]*[\"']?(?:{TYPE}|compute_environment)[\"']?[ \t]*:", re.MULTILINE
 )
 
 
@@ -96,7 +96,7 @@ class AccelerateConfig:
     @property
     def shards(self) -> bool | None:
         """Whether the file itself makes accelerate shard, None if that is unknown."""
-        entry = self.root.get(_TYPE)
+        entry = self.root.get(TYPE)
         if entry is None or not isinstance(entry.value, Scalar) or entry.value.value is UNKNOWN:
             return None
         return str(entry.value.value).upper() == "FSDP"
@@ -155,7 +155,7 @@ def read(
         return None
     section = root.get(_SECTION)
     if section is None or not isinstance(section.value, Mapping) or not section.value.entries:
-        return OtherConfig(path) if root.get(_TYPE) else None
+        return OtherConfig(path) if root.get(TYPE) else None
     every = [Setting(_full(entry.name), entry) for entry in section.value.entries if entry.name]
     last = {each.name: each for each in every}
     gone = tuple(_replaced(every, last))

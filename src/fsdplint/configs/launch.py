@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from fsdplint.configs.accelerate import AccelerateConfig, OtherConfig
 from fsdplint.configs.launch_lines import LaunchScript
+from fsdplint.configs.launched import named_file, settings_with, turned_on
 from fsdplint.engine.project.launch_settings import LaunchSettings
-from fsdplint.files import disk
-from fsdplint.files.file import absolute
 from fsdplint.knowledge.accelerate_settings import STRATEGIES, STRATEGY, SYNC
 
 _BOOLEANS = {"FALSE": False, "0": False, "TRUE": True, "1": True}
 _SWITCHES = ("fsdp_use_orig_params", "fsdp_reshard_after_forward", SYNC)
-_DECIDE = ("fsdp_", "use_", "cpu", "multi_gpu", "tpu")
 _STATES = "fsdp_state_dict_type"
 
 
-def launch_settings(values: Mapping[str, object], root: Path) -> tuple[LaunchSettings, ...]:
+def launch_settings(values: Mapping[str, object]) -> tuple[LaunchSettings, ...]:
     """Return what a project's config files say of the code that is launched with them.
 
     A launch line that names a config file and a script says it of the script. Without one, what all
@@ -26,43 +23,38 @@ def launch_settings(values: Mapping[str, object], root: Path) -> tuple[LaunchSet
 
     Args:
         values: by path, what the files of other kinds than Python hold.
-        root: the project's folder.
     """
     every = [v for v in values.values() if isinstance(v, (AccelerateConfig, OtherConfig))]
-    configs = [each for each in every if isinstance(each, AccelerateConfig)]
-    if not configs:
+    if not every:
         return ()
-    by_script: dict[str, dict[str, AccelerateConfig]] = {}
+    configs = [each for each in every if isinstance(each, AccelerateConfig)]
+    by_script: dict[str, list[AccelerateConfig]] = {}
     for lines in values.values():
         if isinstance(lines, LaunchScript):
-            for script, config in _named(lines, root):
-                value = values.get(config)
-                if isinstance(value, AccelerateConfig):
-                    by_script.setdefault(script, {})[config] = value
-    own = [_common([*found.values()], script) for script, found in by_script.items()]
+            for script, config in _launched(lines, values):
+                by_script.setdefault(script, []).append(config)
+    own = [_common(found, script) for script, found in by_script.items()]
     # Of a project that may be launched without FSDP nothing is known.
     common = _common(configs) if len(configs) == len(every) else None
     return tuple(each for each in (*own, common) if each)
 
 
-def _named(lines: LaunchScript, root: Path) -> Iterator[tuple[str, str]]:
-    """Yield each script that is launched, with its config file."""
+def _launched(
+    lines: LaunchScript, values: Mapping[str, object]
+) -> Iterator[tuple[str, AccelerateConfig]]:
+    """Yield each script that is launched, with its settings of FSDP."""
     for launch in lines.launches:
         config, script = launch.get("config_file"), launch.script
-        # Options of the command line count more than the file.
-        if any(option.name.startswith(_DECIDE) for option in launch.options):
-            continue
         if config and config.value and script and script.literal:
-            found = _file(lines.path, config.value, root), _file(lines.path, script.literal, root)
-            if all(found):
-                yield found[1], found[0]
-
-
-def _file(beside: str, name: str, root: Path) -> str:
-    """Return the file that a command names, seen from its folder or one above; "" if unclear."""
-    folders = [folder for folder in Path(beside).parents if folder.is_relative_to(root)]
-    found = {absolute(folder / name) for folder in folders if disk.is_file(folder / name)}
-    return found.pop() if len(found) == 1 else ""
+            file = values.get(named_file(lines, config.value))
+            path = named_file(lines, script.literal)
+            known = file if isinstance(file, (AccelerateConfig, OtherConfig)) else None
+            if not path or known is None:
+                continue
+            if turned_on(launch, known):
+                yield path, settings_with(lines, launch, known)
+            elif isinstance(known, AccelerateConfig) and not known.shards:
+                yield path, known
 
 
 def _common(

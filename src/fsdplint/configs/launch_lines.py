@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fsdplint.configs.embedded import commands
+from fsdplint.configs.readers import Readers
 from fsdplint.configs.shell import MANY, Command, NotUnderstoodError, Scope, Script, Word, parse
 from fsdplint.finding import Edit, Span
+from fsdplint.knowledge.accelerate_settings import Settings
 from fsdplint.knowledge.launch_options import (
     ACCELERATE,
     MODULES,
@@ -115,13 +117,20 @@ class Directive:
 
 @dataclass(frozen=True, slots=True)
 class LaunchScript:
-    """A script with launch lines."""
+    """A script with launch lines.
+
+    Attributes:
+        releases: what the releases of accelerate that the project admits do with settings.
+        readers: what other files of the project say.
+    """
 
     path: str
     text: str
     script: Script
     launches: tuple[Launch, ...]
     directives: tuple[Directive, ...]
+    releases: tuple[Settings, ...]
+    readers: Readers
 
     def span(self, start: int, end: int) -> Span:
         """Return a place."""
@@ -144,7 +153,9 @@ class LaunchScript:
         return " ".join(self.text[option.start : option.end].replace("\\\n", " ").split())
 
 
-def read(path: str, text: str) -> LaunchScript | None:
+def read(
+    path: str, text: str, releases: tuple[Settings, ...], readers: Readers
+) -> LaunchScript | None:
     """Return the script that a text is, None if it is not understood or launches nothing."""
     try:
         script = shell_of(path, text)
@@ -152,7 +163,9 @@ def read(path: str, text: str) -> LaunchScript | None:
         return None
     launches = tuple(each for c in script.commands if (each := _launch(script, c)) is not None)
     directives = tuple(_directives(script))
-    return LaunchScript(path, text, script, launches, directives) if launches else None
+    if not launches:
+        return None
+    return LaunchScript(path, text, script, launches, directives, releases, readers)
 
 
 def shell_of(path: str, text: str) -> Script:

@@ -4,32 +4,61 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 
 from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
-from fsdplint.files.discover import SKIPPED_DIRECTORIES, project_root
-from fsdplint.files.file import regular
+from fsdplint.files.discover import SCRIPT_SUFFIXES, SKIPPED_DIRECTORIES, project_root
+from fsdplint.files.file import SourceFile, from_bytes, regular
 
 _MOST_FILES = 2_000
 _MOST_BYTES = 1_000_000
 _PARSERS = re.compile(rb"\b(?:HfArgumentParser|TrlParser)\b")
+_CONFIG_FILE = re.compile(rb"--config[-_]file\b")
 _CODE = (".py",)
 _NAMING = (".py", ".sh", ".yaml", ".yml")
+_TEXTS = (".py", ".pyi", ".ipynb", ".yaml", ".yml", ".json")
 
 
 class Readers:
-    """What the files of each project say; they are read only when it is needed."""
+    """What the files of each project say; they are read only when it is needed.
 
-    def __init__(self) -> None:
+    Attributes:
+        alone: whether the files of the overlay are all there is.
+    """
+
+    def __init__(
+        self, overlay: Mapping[str, SourceFile] = MappingProxyType({}), *, alone: bool = False
+    ) -> None:
+        self.alone = alone
+        self._overlay = overlay
         self._parses: dict[Path, bool] = {}
+        self._scripts: dict[Path, list[tuple[str, str]]] = {}
+        self._found: dict[tuple[Path, bytes], bool] = {}
+
+    def has(self, path: str) -> bool:
+        """Return whether there is a file at an absolute path."""
+        return path in self._overlay or (not self.alone and disk.is_file(path))
+
+    def text(self, path: str) -> str | None:
+        """Return the text of the file at an absolute path, None if it cannot be read."""
+        if path in self._overlay:
+            return self._overlay[path].text
+        if not path:
+            return None
+        with suppress(OSError, SourceError):
+            return from_bytes(regular(Path(path), _MOST_BYTES), path).text
+        return None
 
     def parses_arguments(self, path: str) -> bool:
         """Return whether the project of a file has transformers or trl parse arguments."""
         root = project_root(Path(path))
         if root not in self._parses:
-            self._parses[root] = any(_PARSERS.search(data) for data in _contents(root, _CODE))
+            self._parses[root] = any(_PARSERS.search(d) for d in _contents(root, _CODE) if d)
         return self._parses[root]
 
     def names_config(self, path: str) -> bool:
@@ -37,23 +66,66 @@ class Readers:
         name = re.escape(os.fsencode(Path(path).name))
         naming = re.compile(rb"fsdp_config[\"']?[ \t]*[=: ][ \t]*[\"']?[\w./${}-]*?\b" + name)
         root = project_root(Path(path))
-        return any(naming.search(data) for data in _contents(root, _NAMING))
+        return any(naming.search(data) for data in _contents(root, _NAMING) if data)
+
+    def scripts_naming(self, path: str) -> Iterator[tuple[str, str]]:
+        """Yield the scripts of a file's project that name a config file, each with its text."""
+        root = project_root(Path(path))
+        if root not in self._scripts:
+            self._scripts[root] = [] if self.alone else list(_naming_config(root))
+        yield from self._scripts[root]
+
+    def may_read(self, path: str, variable: str) -> bool:
+        """Return whether a file in the project of a script may read a variable."""
+        name = re.escape(variable.encode())
+        return self.may_have(path, rb"\b%s\b" % name) or self.may_have(
+            path, rb"\$\{?%s\b|[\"']%s[\"']|printenv +%s\b" % (name, name, name), SCRIPT_SUFFIXES
+        )
+
+    def may_have(self, path: str, pattern: bytes, suffixes: tuple[str, ...] = _TEXTS) -> bool:
+        """Return whether a file in the project of a script may have a text.
+
+        It may if the project has files that are not read.
+        """
+        if self.alone:
+            return False
+        key = project_root(Path(path)), pattern
+        if key not in self._found:
+            wanted = re.compile(pattern)
+            every = _contents(key[0], suffixes)
+            self._found[key] = any(data is None or wanted.search(data) for data in every)
+        return self._found[key]
 
 
-def _contents(root: Path, suffixes: tuple[str, ...]) -> Iterator[bytes]:
-    """Yield the contents of the first files of a project with one of these suffixes."""
-    folders, left = [os.fspath(root)], _MOST_FILES
-    while folders and left:
+def _contents(root: Path, suffixes: tuple[str, ...]) -> Iterator[bytes | None]:
+    """Yield the contents of a project's files with one of these suffixes, None for unread ones."""
+    for number, path in enumerate(_files(root, suffixes)):
+        if number == _MOST_FILES:
+            yield None
+            return
+        try:
+            yield regular(path, _MOST_BYTES)
+        except (OSError, SourceError):
+            yield None
+
+
+def _naming_config(root: Path) -> Iterator[tuple[str, str]]:
+    for path in islice(_files(root, SCRIPT_SUFFIXES), _MOST_FILES):
+        with suppress(OSError, SourceError):
+            data = regular(path, _MOST_BYTES)
+            if _CONFIG_FILE.search(data):
+                yield path.as_posix(), from_bytes(data, path.as_posix()).text
+
+
+def _files(root: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
+    folders = [os.fspath(root)]
+    while folders:
         for entry in _entries(folders.pop()):
             is_folder, is_file, is_link = disk.types(entry)
             if is_folder and not is_link and entry.name not in SKIPPED_DIRECTORIES:
                 folders.append(entry.path)
-            elif is_file and entry.name.endswith(suffixes) and left:
-                left -= 1
-                try:
-                    yield regular(Path(entry.path), _MOST_BYTES)
-                except (OSError, SourceError):
-                    continue
+            elif is_file and entry.name.endswith(suffixes):
+                yield Path(entry.path)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -141,3 +141,8 @@ COMMANDS = "registered_commands"
 CALLS = frozenset({INIT, DESTROY, NEW_GROUP, *JOINS, *SPAWNS, *PROCESSES, *DEVICE_FUNCTIONS})
 CALLS |= {*FROM_DATACLASSES, *RUNS_FUNCTION}
 METHODS = frozenset({*MOVES, "add_argument", *PARSES})
+# Names of functions that end the process, or replace it.
+ENDS_PROCESS = frozenset(
+    {"_exit", "abort", "execl", "execle", "execlp", "execv", "execve", "execvp", "execvpe"}
+    | {"exit", "quit"}
+)
