@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import prod
 
@@ -89,7 +89,7 @@ def _report(
     found: Parallelism,
     entries: list[Entry],
     message: str,
-    fix: partial[Fix | Declined],
+    fix: Callable[[], Fix | Declined],
 ) -> Report:
     evidence = tuple(Evidence(config.span(entry), "this counts") for entry in entries)
     return Report(config.span(found.section.key), message, "is refused", evidence, fix)

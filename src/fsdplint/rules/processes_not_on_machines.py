@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from fsdplint.configs.accelerate import AccelerateConfig
@@ -68,7 +68,7 @@ def _report(
     entry: Entry,
     machines: Entry,
     message: str,
-    fix: partial[Fix | Declined],
+    fix: Callable[[], Fix | Declined],
 ) -> Report:
     evidence = (Evidence(config.span(machines), "the number of machines"),)
     return Report(config.span(entry), message, "does not fit", evidence, fix)

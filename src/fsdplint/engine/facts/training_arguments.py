@@ -24,7 +24,13 @@ def training_arguments(program: Program) -> Iterator[TrainerSettings]:
                 whole = not any(argument.star == "**" for argument in node.args)
                 if fsdp or section:
                     yield settings_of(
-                        tree.path, tree.text, releases, fsdp=fsdp, section=section, is_whole=whole
+                        tree.path,
+                        tree.text,
+                        releases,
+                        fsdp=fsdp,
+                        section=section,
+                        is_whole=whole,
+                        given=_keywords(tree, node),
                     )
 
 
@@ -42,11 +48,19 @@ def _of_call(tree: Tree, call: ir.Call) -> dict[str, Entry]:
                     found |= {entry.name: entry for entry in _mapping(tree, node, False).entries}
                 elif isinstance(node, ir.Call) and ir.last_name(node.func) == "dict":
                     found |= _of_call(tree, node)
-        elif argument.keyword is not None:
+    found |= _keywords(tree, call)
+    return {name: found[name] for name in (ARGUMENT, SECTION) if name in found}
+
+
+def _keywords(tree: Tree, call: ir.Call) -> dict[str, Entry]:
+    """Return the keyword arguments that a call itself has."""
+    found: dict[str, Entry] = {}
+    for argument in call.args:
+        if argument.keyword is not None:
             end = argument.start + len(argument.keyword)
             key = Scalar(argument.start, end, argument.keyword, "")
             found[argument.keyword] = Entry(key, _argument(tree, argument.value))
-    return {name: found[name] for name in (ARGUMENT, SECTION) if name in found}
+    return found
 
 
 def _parts(tree: Tree, expression: ir.Expr) -> Iterator[ir.Node]:
