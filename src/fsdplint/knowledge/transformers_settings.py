@@ -30,6 +30,8 @@ FULL, SHARDED = "FULL_STATE_DICT", "SHARDED_STATE_DICT"
 CHECKPOINTS = ("gradient_checkpointing", "activation_checkpointing")
 ONLY_MODEL = "save_only_model"
 LOADS_BEST = "load_best_model_at_end"
+# Of a `Trainer`: what saves the model if states are full, and of its plugin what makes them so.
+TRAINER_ARGUMENTS, SAVES_FULL, SETS_STATES = "args", "save_model", "set_state_dict_type"
 
 # Of the environment that `accelerate launch` sets, where `fsdp` is not given.
 WITHOUT_FSDP = 0

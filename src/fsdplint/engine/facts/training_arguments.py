@@ -15,23 +15,30 @@ from fsdplint.knowledge.transformers_settings import ARGUMENT, admitted
 
 def training_arguments(program: Program) -> Iterator[TrainerSettings]:
     """Yield the settings of each call whose class is transformers' or trl's own."""
-    releases = admitted(program.admits("transformers"))
-    for tree in program.trees_with(ARGUMENT) if releases else ():
+    for tree in program.trees_with(ARGUMENT):
         for node in tree.walk(ARGUMENT):
-            if isinstance(node, ir.Call) and _makes_arguments(program, tree, node):
-                given = _of_call(tree, node)
-                fsdp, section = given.get(ARGUMENT), given.get(SECTION)
-                whole = not any(argument.star == "**" for argument in node.args)
-                if fsdp or section:
-                    yield settings_of(
-                        tree.path,
-                        tree.text,
-                        releases,
-                        fsdp=fsdp,
-                        section=section,
-                        is_whole=whole,
-                        given=_keywords(tree, node),
-                    )
+            if isinstance(node, ir.Call) and (found := arguments_of(program, tree, node)):
+                yield found
+
+
+def arguments_of(program: Program, tree: Tree, call: ir.Call) -> TrainerSettings | None:
+    """Return the settings of FSDP that a call holds, None if it makes no training arguments."""
+    releases = admitted(program.admits("transformers"))
+    if not releases or not _makes_arguments(program, tree, call):
+        return None
+    given = _of_call(tree, call)
+    fsdp, section = given.get(ARGUMENT), given.get(SECTION)
+    if fsdp is None and section is None:
+        return None
+    return settings_of(
+        tree.path,
+        tree.text,
+        releases,
+        fsdp=fsdp,
+        section=section,
+        is_whole=not any(argument.star == "**" for argument in call.args),
+        given=_keywords(tree, call),
+    )
 
 
 def _makes_arguments(program: Program, tree: Tree, call: ir.Call) -> bool:
