@@ -23,10 +23,9 @@ RESHARD = "reshard_after_forward"
 OFFLOAD = "cpu_offload"
 
 CHECKPOINTING = "activation_checkpointing"
-STATES = "state_dict_type"
-FULL, SHARDED = "FULL_STATE_DICT", "SHARDED_STATE_DICT"
+SHARDED = "SHARDED_STATE_DICT"
 # Training arguments that a `Trainer` refuses beside settings of FSDP, in each release of the table:
-# measured in 4.40, 4.48, 4.52, 4.57, 5.9, 5.10 and 5.24. The first two are one argument since 5.24.
+# measured in 13 minor releases from 4.40 to 5.24. The first two are one argument in 5.24.
 CHECKPOINTS = ("gradient_checkpointing", "activation_checkpointing")
 ONLY_MODEL = "save_only_model"
 LOADS_BEST = "load_best_model_at_end"

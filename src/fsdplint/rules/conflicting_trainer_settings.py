@@ -13,14 +13,13 @@ from fsdplint.engine.facts.training_arguments import training_arguments
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
+from fsdplint.knowledge.frameworks import STATE_TYPE, WHOLE_STATE
 from fsdplint.knowledge.transformers_settings import (
     CHECKPOINTING,
     CHECKPOINTS,
-    FULL,
     LOADS_BEST,
     ONLY_MODEL,
     SHARDED,
-    STATES,
 )
 from fsdplint.rule import Report, declare
 
@@ -45,14 +44,14 @@ def trainer_reports(settings: TrainerSettings) -> Iterator[Report]:
     """Yield a report for each pair that every release of the project refuses."""
     if not settings.shards or settings.is_for_xla:
         return
-    inner, states = settings.get(CHECKPOINTING), settings.get(STATES)
+    inner, states = settings.get(CHECKPOINTING), settings.get(STATE_TYPE)
     outer = next((entry for name in CHECKPOINTS if (entry := settings.turns_on(name))), None)
     if outer and inner and inner.word == "TRUE" and _has_effect(settings, CHECKPOINTING):
         yield _report(settings, outer, inner.entry, partial(_turn_off, settings, outer))
     only, best = settings.turns_on(ONLY_MODEL), settings.turns_on(LOADS_BEST)
     if only and best:
         yield _report(settings, only, best, partial(_turn_off, settings, only))
-    elif only and states and states.word == SHARDED and _has_effect(settings, STATES):
+    elif only and states and states.word == SHARDED and _has_effect(settings, STATE_TYPE):
         yield _report(settings, only, states.entry, partial(_gather, settings, states))
 
 
@@ -85,6 +84,6 @@ def _turn_off(settings: TrainerSettings, entry: Entry) -> Fix | Declined:
 def _gather(settings: TrainerSettings, states: Setting) -> Fix | Declined:
     value = states.entry.value
     if not isinstance(value, Scalar) or (settings.is_python and not value.quote):
-        return Declined(f"`{STATES}` is a variable; correct it by hand")
-    edit = new_value(settings.path, value, FULL)
-    return Fix(f"save with `{FULL}`", Safety.UNSAFE, (edit,))
+        return Declined(f"`{STATE_TYPE}` is a variable; correct it by hand")
+    edit = new_value(settings.path, value, WHOLE_STATE)
+    return Fix(f"save with `{WHOLE_STATE}`", Safety.UNSAFE, (edit,))

@@ -14,13 +14,11 @@ from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Code, NoFixError, builder
-from fsdplint.knowledge.frameworks import framework
+from fsdplint.knowledge.frameworks import STATE_TYPE, WHOLE_STATE, framework
 from fsdplint.knowledge.transformers_settings import (
-    FULL,
     SAVES_FULL,
     SETS_STATES,
     SHARDED,
-    STATES,
     TRAINER_ARGUMENTS,
 )
 from fsdplint.rule import Report, declare
@@ -69,7 +67,7 @@ def empty_saves(program: Program) -> Iterator[EmptySave]:
         for call in tree.walk(SAVES_FULL):
             if isinstance(call, ir.Call) and (arguments := _arguments(program, tree, call)):
                 settings = arguments_of(program, tree, arguments)
-                states = settings.get(STATES) if settings else None
+                states = settings.get(STATE_TYPE) if settings else None
                 if settings and states and _are_sharded(settings, states):
                     yield EmptySave(tree, call, settings, states)
 
@@ -90,7 +88,7 @@ def _arguments(program: Program, tree: Tree, save: ir.Call) -> ir.Call | None:
 
 
 def _are_sharded(settings: TrainerSettings, states: Setting) -> bool:
-    has_effect = settings.all(lambda release, version: release.has_effect(STATES, version))
+    has_effect = settings.all(lambda release, version: release.has_effect(STATE_TYPE, version))
     return bool(settings.shards and has_effect) and states.word == SHARDED
 
 
@@ -101,7 +99,7 @@ def _fix(code: Code, call: ir.Call) -> Fix:
         raise NoFixError("the save shares its line with other code; put it on its own line")
     assert isinstance(call.func, ir.Attribute)
     trainer = code.slice(call.func.value)
-    line = f'{trainer}.accelerator.state.fsdp_plugin.{SETS_STATES}("{FULL}")'
+    line = f'{trainer}.accelerator.state.fsdp_plugin.{SETS_STATES}("{WHOLE_STATE}")'
     start = code.line_start(statement.start)
     edit = code.edit(start, start, f"{code.indentation(statement)}{line}{code.newline}")
     return Fix("gather the model for this save", Safety.UNSAFE, (edit,))
