@@ -77,7 +77,7 @@ def test_findings_are_true_and_errors_are_found(part: int) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        "fsdp=fsdp, save_only_model=True, load_best_model_at_end=True",
+        "fsdp=fsdp, fsdp_config={'version': 2}, save_only_model=True, load_best_model_at_end=True",
         "save_only_model=True, load_best_model_at_end=True, fsdp_config={'version': 2}",
         "fsdp=True, save_only_model=only, load_best_model_at_end=True",
         "fsdp=True, fsdp_config=config, gradient_checkpointing=True",
@@ -93,6 +93,17 @@ def test_what_is_not_known_is_not_judged(arguments: str) -> None:
         f"    return TrainingArguments('out', {arguments})\n"
     )
     assert [each for each in check_text(text, "train.py") if each.rule == RULE] == []
+
+
+def test_an_argument_is_reported_once() -> None:
+    sharded = "fsdp_config={'state_dict_type': 'SHARDED_STATE_DICT'}"
+    text = (
+        "from transformers import TrainingArguments\n"
+        f"TrainingArguments('out', fsdp=True, {sharded}, save_only_model=True,\n"
+        "    load_best_model_at_end=True)\n"
+    )
+    (found,) = (each for each in check_text(text, "train.py") if each.rule == RULE)
+    assert "load_best_model_at_end" in found.message
 
 
 def test_a_file_is_read_as_a_call_is(tmp_path: Path) -> None:
