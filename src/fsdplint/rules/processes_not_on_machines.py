@@ -37,7 +37,7 @@ def config_reports(config: AccelerateConfig) -> Iterator[Report]:
     if rank and place is not None and place >= count:
         text = (
             f"`{_RANK}: {place}` does not exist with `{_MACHINES}: {count}`: ranks are counted "
-            "from 0, and this machine waits for the others until the launch times out"
+            "from 0, and this machine waits for the others and starts nothing"
         )
         yield _report(config, rank, machines, text, partial(_no_rank, count))
     if processes and number and number > 0 and number % count:
