@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -73,41 +73,103 @@ def effect(
         options: those of the command line.
         variables: those of the environment in which `accelerate launch` runs.
     """
-    from accelerate.commands import launch
-    from accelerate.utils.launch import prepare_multi_gpu_env
-
-    with tempfile.TemporaryDirectory() as folder, environment():
-        file = Path(folder) / f"config{suffix}"
-        file.write_text(text, "utf-8")
+    with environment():
         os.environ.update(variables)
         try:
-            given = ["--config_file", str(file), *options, "train.py"]
-            arguments = launch.launch_command_parser().parse_args(given)
-            arguments, _, _ = launch._validate_launch_command(arguments)
-            if not arguments.use_fsdp:
+            if not launched(text, suffix, options).use_fsdp:
                 return {"sharding": "none"}
-            os.environ.update(prepare_multi_gpu_env(arguments))
             from accelerate import FullyShardedDataParallelPlugin
 
             return prepared(FullyShardedDataParallelPlugin)
         except SystemExit as error:
             return {"error": f"SystemExit: {error.code}"}
         except Exception as error:  # whatever stops it is the result
-            return {"error": f"{type(error).__name__}: {error}".replace(str(file), file.name)}
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+def launched(text: str, suffix: str = ".yaml", options: tuple[str, ...] = ()) -> Any:
+    """Return the launcher's arguments for a config file, and set the environment of its ranks."""
+    from accelerate.commands import launch
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"config{suffix}"
+        file.write_text(text, "utf-8")
+        given = ["--config_file", str(file), *options, "train.py"]
+        arguments = launch.launch_command_parser().parse_args(given)
+        try:
+            arguments, _, _ = launch._validate_launch_command(arguments)
+        except Exception as error:
+            raise type(error)(str(error).replace(str(file), file.name)) from error
+        if arguments.use_fsdp:
+            os.environ.update(prepare_multi_gpu_env(arguments))
+        return arguments
+
+
+def started(text: str) -> Effect:
+    """Return how many processes start on each machine, and what they see, for a config file."""
+    with environment():
+        try:
+            made = launched(text)
+            seen = os.environ.get("CUDA_VISIBLE_DEVICES") if made.gpu_ids != "all" else None
+            machines = int(getattr(made, "nnodes", None) or 1)
+            rank = getattr(made, "node_rank", 0) if machines > 1 else 0
+            count = int(made.nproc_per_node)
+            return {"each": count, "machines": machines, "rank": rank, "gpus": seen}
+        except Exception as error:  # whatever stops it is the result
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+def mesh(text: str) -> Effect:
+    """Return over which ranks a config file with `parallelism_config` shards.
+
+    The process group is PyTorch's fake one, of as many ranks as are launched. "sizes" has none if
+    accelerate makes no mesh, so that FSDP shards over all ranks.
+    """
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    with environment():
+        try:
+            processes = launched(text).num_processes
+            dist.init_process_group("fake", rank=0, world_size=processes, store=FakeStore())
+            return {"sizes": _sizes(processes, int(os.environ.get("FSDP_VERSION", "1")))}
+        except Exception as error:  # whatever stops it is the result
+            return {"error": f"{type(error).__name__}: {error}"}
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+
+def _sizes(processes: int, version: int) -> dict[str, int]:
+    """Return the mesh that `Accelerator()` makes, and FSDP gets, by the environment."""
+    if os.environ.get("ACCELERATE_USE_PARALLELISM_CONFIG") != "true":
+        return {}
+    from accelerate import DistributedType
+    from accelerate.parallelism_config import ParallelismConfig
+
+    config = ParallelismConfig()
+    made = config.get_device_mesh("cpu")
+    accelerator = SimpleNamespace(
+        multi_device=False,  # as `Accelerator` has it with FSDP
+        num_processes=processes,
+        is_fsdp2=version == 2,
+        distributed_type=DistributedType.FSDP,
+        is_main_process=True,
+    )
+    config._validate_accelerator(accelerator)
+    if made is None:
+        return {}
+    part = made[tuple(config.fsdp_dim_names)]
+    return dict(zip(part.mesh_dim_names, part.shape, strict=True))
 
 
 def handed_on(options: tuple[str, ...]) -> dict[str, str]:
     """Return the variables that `accelerate launch` sets for the ranks, without a config file."""
-    from accelerate.commands import launch
     from accelerate.utils.launch import prepare_multi_gpu_env
 
-    with tempfile.TemporaryDirectory() as folder, environment():
-        file = Path(folder) / "config.yaml"
-        file.write_text(_PLAIN, "utf-8")
-        given = ["--config_file", str(file), *options, "train.py"]
-        arguments = launch.launch_command_parser().parse_args(given)
-        arguments, _, _ = launch._validate_launch_command(arguments)
-        return dict(prepare_multi_gpu_env(arguments))
+    with environment():
+        return dict(prepare_multi_gpu_env(launched(_PLAIN, options=options)))
 
 
 def effect_of_variables(variables: Mapping[str, str]) -> Effect:
@@ -144,7 +206,7 @@ def environment() -> Iterator[None]:
     with patch.dict(os.environ), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in list(os.environ):
-            if name.startswith(("FSDP_", "ACCELERATE_")):
+            if name.startswith(("FSDP_", "ACCELERATE_", "PARALLELISM_")):
                 del os.environ[name]
         # A message of rank 0 otherwise.
         os.environ["ACCELERATE_LOG_LEVEL"] = "CRITICAL"

@@ -146,10 +146,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure every wheel and write the table."""
     (folder,) = sys.argv[1:] if arguments is None else arguments
     found: dict[str, list[Row]] = {}
-    for wheel in sorted(Path(folder).glob("accelerate-*.whl"), key=_release):
+    for wheel in sorted(Path(folder).glob("accelerate-*.whl"), key=release_of):
         release = ".".join(wheel.name.split("-")[1].split(".")[:2])
         try:
-            found[release] = _of_wheel(wheel)
+            found[release] = measured_in_wheel(wheel, "accelerate_settings")
         except subprocess.CalledProcessError as error:
             print(f"{release} does not run: {error.stderr.splitlines()[-1]}", file=sys.stderr)
     write(TABLE, "accelerate", found)
@@ -171,11 +171,16 @@ def write(table: Path, package: str, found: Mapping[str, list[Row]]) -> None:
             writer.writerows(_ranges(name, version, releases, of_releases))
 
 
-def _of_wheel(wheel: Path) -> list[Row]:
+def measured_in_wheel(wheel: Path, module: str) -> list[Row]:
+    """Return what `measured` of a module of these scripts yields, with the package in a wheel.
+
+    Raises:
+        CalledProcessError: it fails.
+    """
     with tempfile.TemporaryDirectory() as folder:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
-        return measured_in(folder, "accelerate_settings")
+        return measured_in(folder, module)
 
 
 def measured_in(folder: str, module: str) -> list[Row]:
@@ -196,7 +201,8 @@ def measured_in(folder: str, module: str) -> list[Row]:
     return [(row[0], row[1], row[2], row[3]) for row in json.loads(made.stdout.splitlines()[-1])]
 
 
-def _release(wheel: Path) -> tuple[int, ...]:
+def release_of(wheel: Path) -> tuple[int, ...]:
+    """Return the release that a wheel is of."""
     return tuple(map(int, wheel.name.split("-")[1].split(".")))
 
 

@@ -16,22 +16,34 @@ from unittest.mock import patch
 from accelerate_effect import Effect, environment, prepared
 
 
-def effect(fsdp: object, config: Mapping[str, object] | None, *, launched: bool = False) -> Effect:
+def effect(
+    fsdp: object,
+    config: Mapping[str, object] | None,
+    *,
+    launched: bool = False,
+    **others: object,
+) -> Effect:
     """Return the effect of `fsdp` and `fsdp_config`.
 
     Args:
         launched: the environment is that of `accelerate launch --use_fsdp`.
+        others: other training arguments.
     """
     with tempfile.TemporaryDirectory() as folder, environment():
         if launched:
             os.environ["ACCELERATE_USE_FSDP"] = "true"
         try:
-            return prepared(lambda: _plugin(fsdp, copy.deepcopy(config), folder))
+            return prepared(lambda: _plugin(fsdp, copy.deepcopy(config), folder, others))
         except Exception as error:  # whatever stops it is the result
             return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _plugin(fsdp: object, config: Mapping[str, object] | None, folder: str) -> Any:
+def _plugin(
+    fsdp: object,
+    config: Mapping[str, object] | None,
+    folder: str,
+    others: Mapping[str, object],
+) -> Any:
     """Return the plugin that a `Trainer` with these arguments has, None if it does not shard."""
     from accelerate import Accelerator, FullyShardedDataParallelPlugin
     from transformers import Trainer, TrainingArguments
@@ -46,7 +58,7 @@ def _plugin(fsdp: object, config: Mapping[str, object] | None, folder: str) -> A
         plugins.append(plugin)
         return made
 
-    arguments: dict[str, Any] = {"fsdp_config": config}
+    arguments: dict[str, Any] = {"fsdp_config": config, **others}
     if fsdp is not None:
         arguments["fsdp"] = fsdp
     made = TrainingArguments(output_dir=folder, use_cpu=True, report_to=[], **arguments)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping as Mapping_
+from dataclasses import dataclass, field
 
 from fsdplint.configs.accelerate import Setting
 from fsdplint.configs.accelerate import looks_like as is_for_accelerate
@@ -58,6 +59,7 @@ class TrainerSettings:
         section: `fsdp_config`, None where a file of its own holds the settings.
         settings: what counts in it, named without `fsdp_`.
         releases: what the releases of transformers that the project admits do with settings.
+        given: all arguments, by name, that are certainly given.
     """
 
     path: str
@@ -68,6 +70,7 @@ class TrainerSettings:
     mapping: Mapping
     settings: tuple[Setting, ...]
     releases: tuple[Settings, ...]
+    given: Mapping_[str, Entry] = field(default_factory=dict)
 
     @property
     def shards(self) -> bool | None:
@@ -126,6 +129,12 @@ class TrainerSettings:
         """Return the setting of a name that counts."""
         return next((each for each in self.settings if each.name == name), None)
 
+    def turns_on(self, name: str) -> Entry | None:
+        """Return the argument of a name if it is certainly true."""
+        entry = self.given.get(name)
+        is_true = entry and isinstance(entry.value, Scalar) and entry.value.value is True
+        return entry if is_true else None
+
     def span(self, node: Node | Entry) -> Span:
         """Return the place of a node or an entry."""
         return Span(self.path, node.start, node.end)
@@ -160,6 +169,7 @@ def settings_of(
     fsdp: Entry | None,
     section: Entry | None,
     is_whole: bool,
+    given: Mapping_[str, Entry],
 ) -> TrainerSettings:
     """Return the settings that two arguments hold; of equal names the last counts."""
     mapping = UNKNOWN_MAPPING if section or not is_whole else NOTHING
@@ -168,7 +178,7 @@ def settings_of(
     elif section is not None and isinstance(section.value, Scalar) and section.value.value is None:
         mapping = NOTHING
     settings = _settings(mapping, releases)
-    return TrainerSettings(path, text, fsdp, is_whole, section, mapping, settings, releases)
+    return TrainerSettings(path, text, fsdp, is_whole, section, mapping, settings, releases, given)
 
 
 def _settings(mapping: Mapping, releases: tuple[Settings, ...] = ()) -> tuple[Setting, ...]:
@@ -218,7 +228,10 @@ def read(
         return None
     if not (names >= _OF_LLAMA_FACTORY or readers.parses_arguments(path)):
         return None
-    found = settings_of(path, text, releases, fsdp=fsdp, section=section, is_whole=not root.merged)
+    given = {entry.name: entry for entry in root.entries}
+    found = settings_of(
+        path, text, releases, fsdp=fsdp, section=section, is_whole=not root.merged, given=given
+    )
     nested = isinstance(fsdp.value, Mapping) if fsdp else False
     unknown = bool(found.mapping.entries) and not _has_known(found.mapping, releases[-1])
     return None if nested or unknown else found

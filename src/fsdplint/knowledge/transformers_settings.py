@@ -22,6 +22,16 @@ SIZE = "min_num_params"
 RESHARD = "reshard_after_forward"
 OFFLOAD = "cpu_offload"
 
+CHECKPOINTING = "activation_checkpointing"
+SHARDED = "SHARDED_STATE_DICT"
+# Training arguments that a `Trainer` refuses beside settings of FSDP, in each release of the table:
+# measured in 13 minor releases from 4.40 to 5.24. The first two are one argument in 5.24.
+CHECKPOINTS = ("gradient_checkpointing", "activation_checkpointing")
+ONLY_MODEL = "save_only_model"
+LOADS_BEST = "load_best_model_at_end"
+# Of a `Trainer`: what saves the model if states are full, and of its plugin what makes them so.
+TRAINER_ARGUMENTS, SAVES_FULL, SETS_STATES = "args", "save_model", "set_state_dict_type"
+
 # Of the environment that `accelerate launch` sets, where `fsdp` is not given.
 WITHOUT_FSDP = 0
 # Names of the table that are no settings, see the script.

@@ -15,17 +15,30 @@ from fsdplint.knowledge.transformers_settings import ARGUMENT, admitted
 
 def training_arguments(program: Program) -> Iterator[TrainerSettings]:
     """Yield the settings of each call whose class is transformers' or trl's own."""
-    releases = admitted(program.admits("transformers"))
-    for tree in program.trees_with(ARGUMENT) if releases else ():
+    for tree in program.trees_with(ARGUMENT):
         for node in tree.walk(ARGUMENT):
-            if isinstance(node, ir.Call) and _makes_arguments(program, tree, node):
-                given = _of_call(tree, node)
-                fsdp, section = given.get(ARGUMENT), given.get(SECTION)
-                whole = not any(argument.star == "**" for argument in node.args)
-                if fsdp or section:
-                    yield settings_of(
-                        tree.path, tree.text, releases, fsdp=fsdp, section=section, is_whole=whole
-                    )
+            if isinstance(node, ir.Call) and (found := arguments_of(program, tree, node)):
+                yield found
+
+
+def arguments_of(program: Program, tree: Tree, call: ir.Call) -> TrainerSettings | None:
+    """Return the settings of FSDP that a call holds, None if it makes no training arguments."""
+    releases = admitted(program.admits("transformers"))
+    if not releases or not _makes_arguments(program, tree, call):
+        return None
+    given = _of_call(tree, call)
+    fsdp, section = given.get(ARGUMENT), given.get(SECTION)
+    if fsdp is None and section is None:
+        return None
+    return settings_of(
+        tree.path,
+        tree.text,
+        releases,
+        fsdp=fsdp,
+        section=section,
+        is_whole=not any(argument.star == "**" for argument in call.args),
+        given=_keywords(tree, call),
+    )
 
 
 def _makes_arguments(program: Program, tree: Tree, call: ir.Call) -> bool:
@@ -42,11 +55,19 @@ def _of_call(tree: Tree, call: ir.Call) -> dict[str, Entry]:
                     found |= {entry.name: entry for entry in _mapping(tree, node, False).entries}
                 elif isinstance(node, ir.Call) and ir.last_name(node.func) == "dict":
                     found |= _of_call(tree, node)
-        elif argument.keyword is not None:
+    found |= _keywords(tree, call)
+    return {name: found[name] for name in (ARGUMENT, SECTION) if name in found}
+
+
+def _keywords(tree: Tree, call: ir.Call) -> dict[str, Entry]:
+    """Return the keyword arguments that a call itself has."""
+    found: dict[str, Entry] = {}
+    for argument in call.args:
+        if argument.keyword is not None:
             end = argument.start + len(argument.keyword)
             key = Scalar(argument.start, end, argument.keyword, "")
             found[argument.keyword] = Entry(key, _argument(tree, argument.value))
-    return {name: found[name] for name in (ARGUMENT, SECTION) if name in found}
+    return found
 
 
 def _parts(tree: Tree, expression: ir.Expr) -> Iterator[ir.Node]:
