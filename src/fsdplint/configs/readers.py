@@ -12,11 +12,12 @@ from fsdplint.files.decoding import SourceError
 from fsdplint.files.discover import SKIPPED_DIRECTORIES, project_root
 from fsdplint.files.file import regular
 
-_MOST_FILES = 2_000
+_MOST_FILES, _MANY_FILES = 2_000, 20_000
 _MOST_BYTES = 1_000_000
 _PARSERS = re.compile(rb"\b(?:HfArgumentParser|TrlParser)\b")
 _CODE = (".py",)
 _NAMING = (".py", ".sh", ".yaml", ".yml")
+_REMOTE = re.compile(rb"trust[_-]remote[_-]code")
 
 
 class Readers:
@@ -32,6 +33,17 @@ class Readers:
             self._parses[root] = any(_PARSERS.search(data) for data in _contents(root, _CODE))
         return self._parses[root]
 
+    def may_define(self, path: str, name: str) -> bool:
+        """Return whether code of the project of a file may have a class of this name."""
+        word = re.escape(name.encode())
+        # In quotes it is what is looked for.
+        own = re.compile(rb"(?<![\w\"'])" + word + rb"(?![\w\"'])")
+        return _is_said(path, _CODE, own)
+
+    def may_load_remote_code(self, path: str) -> bool:
+        """Return whether the project of a file may use models whose code is not in a package."""
+        return _is_said(path, _NAMING, _REMOTE)
+
     def names_config(self, path: str) -> bool:
         """Return whether the project of a file names it as `fsdp_config`."""
         name = re.escape(os.fsencode(Path(path).name))
@@ -40,9 +52,19 @@ class Readers:
         return any(naming.search(data) for data in _contents(root, _NAMING))
 
 
-def _contents(root: Path, suffixes: tuple[str, ...]) -> Iterator[bytes]:
+def _is_said(path: str, suffixes: tuple[str, ...], said: re.Pattern[bytes]) -> bool:
+    """Return whether a file of a project says something, or may, since there are too many."""
+    count = 0
+    for data in _contents(project_root(Path(path)), suffixes, _MANY_FILES):
+        count += 1
+        if said.search(data):
+            return True
+    return count >= _MANY_FILES
+
+
+def _contents(root: Path, suffixes: tuple[str, ...], most: int = _MOST_FILES) -> Iterator[bytes]:
     """Yield the contents of the first files of a project with one of these suffixes."""
-    folders, left = [os.fspath(root)], _MOST_FILES
+    folders, left = [os.fspath(root)], most
     while folders and left:
         for entry in _entries(folders.pop()):
             is_folder, is_file, is_link = disk.types(entry)

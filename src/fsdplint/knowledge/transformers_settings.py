@@ -39,6 +39,8 @@ OTHER_NAMES: Mapping[str, str] = {
 XLA = frozenset({"xla", "xla_fsdp_v2"})
 # The words of `fsdp` that choose a strategy, source: accelerate 1.15, `FSDP_SHARDING_STRATEGY`.
 STRATEGY_WORDS = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2")
+# The word that wraps blocks.
+AUTO_WRAP = "auto_wrap"
 
 
 @cache
