@@ -119,14 +119,14 @@ def test_names_count_only_with_a_policy_that_wraps_by_class(
 
 
 def test_a_class_of_the_project_is_not_reported(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text('LAYER = "LlamaDecoderlayer"\n')
-    assert in_config(tmp_path, "LlamaDecoderlayer") == ["LlamaDecoderlayer"]
+    (tmp_path / "model.py").write_text('LAYER = "MistralDecoderlayer"\n')
+    assert in_config(tmp_path, "MistralDecoderlayer") == ["MistralDecoderlayer"]
     for line in (
-        "class LlamaDecoderlayer(Module):\n    pass",
-        "from ours import LlamaDecoderlayer",
+        "class MistralDecoderlayer(Module):\n    pass",
+        "from ours import MistralDecoderlayer",
     ):
         (tmp_path / "model.py").write_text(line + "\n")
-        assert in_config(tmp_path, "LlamaDecoderlayer") == []
+        assert in_config(tmp_path, "MistralDecoderlayer") == []
 
 
 def test_a_model_with_its_own_code_may_have_what_is_close(tmp_path: Path) -> None:

@@ -35,9 +35,8 @@ class Readers:
 
     def may_define(self, path: str, name: str) -> bool:
         """Return whether code of the project of a file may have a class of this name."""
-        word = re.escape(name.encode())
-        # In quotes it is what is looked for.
-        own = re.compile(rb"(?<![\w\"'])" + word + rb"(?![\w\"'])")
+        # Behind a quote it may be a text that is looked for.
+        own = re.compile(rb"^[^\"'#\n]*\b" + re.escape(name.encode()) + rb"\b", re.MULTILINE)
         return _is_said(path, _CODE, own)
 
     def may_load_remote_code(self, path: str) -> bool:

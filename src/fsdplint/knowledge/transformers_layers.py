@@ -80,8 +80,6 @@ def _same(name: str, layer: str) -> bool:
 def _mended(name: str) -> Iterator[str]:
     """Yield a name without one small letter within a word, and with two neighbors exchanged."""
     for index in range(2, len(name) - 1):
-        before, here, after = name[index - 1 : index + 2]
-        if (before + here + after).islower():
+        if name[index - 1 : index + 2].islower():
             yield name[:index] + name[index + 1 :]
-            if here != before:
-                yield name[: index - 1] + here + before + name[index + 1 :]
+            yield name[: index - 1] + name[index] + name[index - 1] + name[index + 1 :]
