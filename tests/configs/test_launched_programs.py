@@ -11,6 +11,7 @@ from fsdplint import sources
 from fsdplint.check import check, inspect
 from fsdplint.files.discover import Patterns
 from fsdplint.settings.config import Settings, defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 SCRIPT = """\
 import torch
@@ -198,3 +199,24 @@ def test_config_files_are_not_read_for_code_that_nothing_launches(
     assert (found(project / "train.py"), read) == ([], [])
     (project / "train.py").write_text(SCRIPT)
     assert (found(project / "train.py"), read) == ([], [1])
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("a.py", "accelerator.state.fsdp_plugin.auto_wrap_policy = policy"),
+        ("a.py", "plugin = FullyShardedDataParallelPlugin(auto_wrap_policy=policy)"),
+        ("a.py", "model = peft.get_peft_model(model, config)"),
+        ("a.sh", "accelerate launch --fsdp_auto_wrap_policy SIZE_BASED_WRAP train.py"),
+        ("a.sh", "torchrun train.py --fsdp 'full_shard auto_wrap'"),
+    ],
+)
+def test_a_policy_that_code_or_a_script_sets_is_not_missed(
+    tmp_path: Path, name: str, line: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "fsdp.yaml").write_text("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n")
+    preview = defaults(EVERYTHING)
+    assert found(tmp_path, settings=preview) == [("fsdp.yaml", "no-wrap-policy")]
+    (tmp_path / name).write_text(f"{line}\n")
+    assert found(tmp_path, settings=preview) == []

@@ -11,11 +11,13 @@ from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.discover import SKIPPED_DIRECTORIES, project_root
 from fsdplint.files.file import regular
+from fsdplint.knowledge.accelerate_settings import SETS_WRAP_POLICY
 
 _MOST_FILES, _MANY_FILES = 2_000, 20_000
 _MOST_BYTES = 1_000_000
 _PARSERS = re.compile(rb"\b(?:HfArgumentParser|TrlParser)\b")
 _CODE = (".py",)
+_PROGRAMS = (".py", ".sh")
 _NAMING = (".py", ".sh", ".yaml", ".yml")
 _REMOTE = re.compile(rb"trust[_-]remote[_-]code")
 
@@ -42,6 +44,10 @@ class Readers:
     def may_load_remote_code(self, path: str) -> bool:
         """Return whether the project of a file may use models whose code is not in a package."""
         return _is_said(path, _NAMING, _REMOTE)
+
+    def may_set_wrap_policy(self, path: str) -> bool:
+        """Return whether code or a script of the project of a file may set a wrap policy."""
+        return _is_said(path, _PROGRAMS, SETS_WRAP_POLICY)
 
     def names_config(self, path: str) -> bool:
         """Return whether the project of a file names it as `fsdp_config`."""

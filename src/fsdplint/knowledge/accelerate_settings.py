@@ -7,6 +7,7 @@ notes with what it calls FSDP. `FIELDS` and `EQUIVALENTS` are compared with acce
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -60,6 +61,12 @@ FIELDS = frozenset(
         "tpu_zone",
         "use_cpu",
     }
+)
+# In code or options what counts more than the policy of a config file. transformers' `Trainer` sets
+# it for models of PEFT, source: transformers 4.57 `trainer.py`, 5.24 `distributed/fsdp.py`.
+SETS_WRAP_POLICY = re.compile(
+    rb"\.auto_wrap_policy\s*=(?!=)|\bfsdp[_-]auto[_-]wrap[_-]policy\b|\bauto_wrap\b"
+    rb"|\bFullyShardedDataParallelPlugin\b|\bpeft\b"
 )
 STRATEGY = "fsdp_sharding_strategy"
 POLICY = "fsdp_auto_wrap_policy"
