@@ -74,6 +74,9 @@ CLASSES = "fsdp_transformer_layer_cls_to_wrap"
 SIZE = "fsdp_min_num_params"
 PLUGIN_CLASSES = "transformer_cls_names_to_wrap"
 SYNC = "fsdp_sync_module_states"
+STATES = "fsdp_state_dict_type"
+VERSION = "fsdp_version"
+PARALLELISM = "parallelism_config"
 RAM_EFFICIENT = "fsdp_cpu_ram_efficient_loading"
 CHECKPOINTING = "fsdp_activation_checkpointing"
 OFFLOAD_ACTIVATIONS = "fsdp_activation_checkpointing_offload"
@@ -89,6 +92,13 @@ STRATEGIES: Mapping[str, str] = {
     )
     for word in (name, str(number))
 }
+# The types of states, by name and number, and that of FSDP2 if none is given.
+STATE_TYPES: Mapping[str, str] = {
+    word: name
+    for number, name in enumerate(("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT"), 1)
+    for word in (name, str(number))
+}
+DEFAULT_STATE_2 = "SHARDED_STATE_DICT"
 # What `accelerate to-fsdp2` removes, and the types of states that it may keep.
 GONE_WITH_2 = frozenset(
     {
