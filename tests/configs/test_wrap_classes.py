@@ -164,15 +164,17 @@ def test_names_on_launch_lines(tmp_path: Path, line: str, expected: int) -> None
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("fsdp='full_shard auto_wrap', fsdp_config={classes}", 1),
-        ("fsdp=True, fsdp_config={classes}", 1),
-        ("fsdp='', fsdp_config={classes}", 0),
-        ("fsdp=True, fsdp_config={**{classes}, 'auto_wrap_policy': policy}", 0),
-        ("fsdp=True, fsdp_config={'auto_wrap_policy': 'NO_WRAP', **{classes}}", 0),
+        ("fsdp='full_shard auto_wrap', fsdp_config={{classes}}", 1),
+        ("fsdp=True, fsdp_config={{classes}}", 1),
+        ("fsdp='', fsdp_config={{classes}}", 0),
+        ("fsdp=True, fsdp_config={{classes}, 'auto_wrap_policy': 'NO_WRAP'}", 0),
+        ("fsdp=True, fsdp_config={{classes}, 'auto_wrap_policy': policy}", 0),
+        ("fsdp=True, fsdp_config={{classes}, 'xla': True}", 0),
+        ("fsdp=True, fsdp_config={{classes}, 'auto_wrap_policy': 'TRANSFORMER_BASED_WRAP'}", 1),
     ],
 )
 def test_names_in_training_arguments(tmp_path: Path, arguments: str, expected: int) -> None:
-    classes = "{'transformer_layer_cls_to_wrap': ['LlamaDecoderlayer']}"
+    classes = "'transformer_layer_cls_to_wrap': ['LlamaDecoderlayer']"
     text = arguments.replace("{classes}", classes)
     (tmp_path / "train.py").write_text(
         f"from transformers import TrainingArguments\nargs = TrainingArguments('out', {text})\n"

@@ -70,9 +70,7 @@ def _of_script(script: LaunchScript, launch: Launch) -> Iterator[Named]:
         if word.literal and word.literal.startswith("--") and value.literal
     }
     fsdp, classes = given.get(ARGUMENT), given.get(CLASSES)
-    own = launch.get(CLASSES)
-    is_own = own is not None and classes is not None and own.value_start == classes.start
-    if fsdp and classes and not is_own and AUTO_WRAP in (fsdp.literal or "").split():
+    if fsdp and classes and AUTO_WRAP in (fsdp.literal or "").split():
         yield from _in_text(script.path, script.text, classes.start, classes.end)
 
 
