@@ -58,8 +58,13 @@ class Readers:
 
 
 def _is_said(path: str, suffixes: tuple[str, ...], said: re.Pattern[bytes]) -> bool:
-    """Return whether a file of a project says something, or may, since there are too many."""
+    """Return whether a file of a project says something, or may, since there are too many.
+
+    A text that is no file on disk is in no project.
+    """
     count = 0
+    if not disk.is_file(Path(path)):
+        return False
     for data in _contents(project_root(Path(path)), suffixes, _MANY_FILES):
         count += 1
         if said.search(data):
