@@ -6,7 +6,7 @@ import pytest
 
 from fsdplint.check import check_text
 
-RULE = "save-model-writes-nothing"
+RULE = "trainer-saves-no-model"
 HEAD = """\
 from transformers import Seq2SeqTrainer, Trainer, TrainingArguments
 from trl import SFTConfig, SFTTrainer
@@ -15,10 +15,10 @@ sharded = {"version": 2, "state_dict_type": "SHARDED_STATE_DICT"}
 """
 
 
-def lines(code: str) -> list[int]:
-    text = HEAD + code
-    found = [each for each in check_text(text, "train.py") if each.rule == RULE]
-    return [text[: each.span.start].count("\n") - HEAD.count("\n") for each in found]
+def found(code: str) -> list[str]:
+    text = HEAD + code.replace("t.save_model", "t.train(); t.save_model")
+    own = [each for each in check_text(text, "train.py") if each.rule == RULE]
+    return [text[each.span.start : each.span.end].partition("(")[0] for each in own]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def lines(code: str) -> list[int]:
     ],
 )
 def test_a_save_of_sharded_states_is_found(code: str) -> None:
-    assert lines(code) == [1]
+    assert found(code) == ["t.save_model"]
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_a_save_of_sharded_states_is_found(code: str) -> None:
     ],
 )
 def test_other_saves_are_not(code: str) -> None:
-    assert lines(code) == []
+    assert found(code) == []

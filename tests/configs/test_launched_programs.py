@@ -11,6 +11,7 @@ from fsdplint import sources
 from fsdplint.check import check, inspect
 from fsdplint.files.discover import Patterns
 from fsdplint.settings.config import Settings, defaults
+from fsdplint.settings.rule_selection import EVERYTHING
 
 SCRIPT = """\
 import torch
@@ -218,3 +219,121 @@ def test_config_files_are_not_read_for_code_that_nothing_launches(
     assert (found(project / "train.py"), read) == ([], [])
     (project / "train.py").write_text(SCRIPT)
     assert (found(project / "train.py"), read) == ([], [1])
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("a.py", "accelerator.state.fsdp_plugin.auto_wrap_policy = policy"),
+        ("a.py", "plugin = FullyShardedDataParallelPlugin(auto_wrap_policy=policy)"),
+        ("a.py", "model = peft.get_peft_model(model, config)"),
+        ("a.sh", "accelerate launch --fsdp_auto_wrap_policy SIZE_BASED_WRAP train.py"),
+        ("a.sh", "torchrun train.py --fsdp 'full_shard auto_wrap'"),
+    ],
+)
+def test_a_policy_that_code_or_a_script_sets_is_not_missed(
+    tmp_path: Path, name: str, line: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "fsdp.yaml").write_text("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n")
+    preview = defaults(EVERYTHING)
+    assert found(tmp_path, settings=preview) == [("fsdp.yaml", "no-wrap-policy")]
+    (tmp_path / name).write_text(f"{line}\n")
+    assert found(tmp_path, settings=preview) == []
+
+
+TRAINER = """\
+from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
+
+parser = HfArgumentParser(TrainingArguments)
+(args,) = parser.parse_args_into_dataclasses()
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+trainer = Trainer(model=model, args=args, train_dataset=load_data())
+trainer.train()
+if trainer.is_world_process_zero():
+    trainer.save_model("out")
+"""
+WHOLE = CONFIG + "  fsdp_state_dict_type: FULL_STATE_DICT\n"
+SHARDS = CONFIG + "  fsdp_state_dict_type: SHARDED_STATE_DICT\n"
+LOST = ("train.py", "trainer-saves-no-model")
+
+
+def in_trainer(project: Path, config: str, text: str = TRAINER) -> list[tuple[str, str]]:
+    (project / "train.py").write_text(text)
+    (project / "conf/fsdp.yaml").write_text(config)
+    return [each for each in found(project, settings=defaults(EVERYTHING)) if each[0] == "train.py"]
+
+
+def test_a_trainer_shards_by_the_config_file(project: Path) -> None:
+    assert in_trainer(project, WHOLE) == [HANG]
+    assert in_trainer(project, WHOLE.replace("FULL_STATE_DICT", "1")) == [HANG]
+    assert in_trainer(project, WHOLE.replace("distributed_type: FSDP", "x: FSDP")) == []
+    guarded = TRAINER.replace("save_model(", "evaluate(")
+    assert in_trainer(project, SHARDS, guarded) == [HANG]
+    assert in_trainer(project, SHARDS, guarded.replace("(args,)", "args, unused")) == [HANG]
+    trl = guarded.replace("from transformers import", "from trl import SFTTrainer as Trainer\n#")
+    assert in_trainer(project, SHARDS, trl) == [HANG]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["use_cpu=True", "no_cuda=cpu", "deepspeed='zero3.json'", "fsdp=''", "fsdp_config=config"],
+)
+def test_arguments_of_a_trainer_count_more(project: Path, arguments: str) -> None:
+    text = TRAINER.replace(
+        "(args,) = parser.parse_args_into_dataclasses()",
+        f"from settings import config, cpu\nargs = TrainingArguments('out', {arguments})",
+    )
+    assert in_trainer(project, WHOLE, text) == []
+    assert in_trainer(project, WHOLE, text.replace(arguments, "seed=1")) == [HANG]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (SHARDS, [LOST]),
+        (SHARDS.replace("SHARDED_STATE_DICT", "3"), [LOST]),
+        (SHARDS.replace("version: 2", "version: 1"), [LOST]),
+        (CONFIG, [LOST]),  # the default of FSDP2
+        (CONFIG.replace("version: 2", "version: 1"), []),
+        (WHOLE, []),
+        (SHARDS.replace("SHARDED_STATE_DICT", "${states}"), []),
+        (SHARDS + "parallelism_config: {parallelism_config_dp_shard_size: 2}\n", []),
+        (CONFIG + "  <<: {fsdp_state_dict_type: FULL_STATE_DICT}\n", []),
+    ],
+)
+def test_a_trainer_saves_nothing_in_shards(
+    project: Path, config: str, expected: list[tuple[str, str]]
+) -> None:
+    text = TRAINER.replace("if trainer.is_world_process_zero():\n    ", "")
+    assert in_trainer(project, config, text) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "trainer.accelerator.state.fsdp_plugin.set_state_dict_type('FULL_STATE_DICT')",
+        "trainer.accelerator.state.fsdp_plugin.state_dict_type = StateDictType.FULL_STATE_DICT",
+    ],
+)
+def test_a_type_of_states_that_code_sets_counts_more(project: Path, line: str) -> None:
+    text = TRAINER.replace("if trainer.is_world_process_zero():\n    ", "")
+    assert in_trainer(project, SHARDS, text) == [LOST]
+    guarded = f"if trainer.is_fsdp_enabled:\n    {line}\n"
+    text = text.replace("trainer.save_model", guarded + "trainer.save_model")
+    assert in_trainer(project, SHARDS, text) == []
+
+
+def test_a_trainer_of_arguments_in_code_saves_nothing_from_5_10_on(project: Path) -> None:
+    (project / "conf/fsdp.yaml").unlink()
+    (project / "train.py").write_text(
+        TRAINER.replace("if trainer.is_world_process_zero():\n    ", "").replace(
+            "(args,) = parser.parse_args_into_dataclasses()",
+            "states = {'state_dict_type': 'SHARDED_STATE_DICT'}\n"
+            "args = TrainingArguments('out', fsdp='full_shard auto_wrap', fsdp_config=states)",
+        )
+    )
+    preview = defaults(EVERYTHING)
+    assert found(project, settings=preview) == [LOST]
+    (project / "requirements.txt").write_text("transformers==4.57.0\n")
+    assert LOST not in found(project, settings=preview)

@@ -8,11 +8,20 @@ from fsdplint.configs.accelerate import AccelerateConfig, OtherConfig
 from fsdplint.configs.launch_lines import LaunchScript
 from fsdplint.configs.launched import named_file, settings_with, turned_on
 from fsdplint.engine.project.launch_settings import LaunchSettings
-from fsdplint.knowledge.accelerate_settings import STRATEGIES, STRATEGY, SYNC
+from fsdplint.knowledge.accelerate_settings import (
+    DEFAULT_STATE_2,
+    PARALLELISM,
+    STATE_TYPES,
+    STATES,
+    STRATEGIES,
+    STRATEGY,
+    SYNC,
+    VERSION,
+)
 
 _BOOLEANS = {"FALSE": False, "0": False, "TRUE": True, "1": True}
 _SWITCHES = ("fsdp_use_orig_params", "fsdp_reshard_after_forward", SYNC)
-_STATES = "fsdp_state_dict_type"
+_OTHER = "not known: by parallelism, transformers saves in another way"
 
 
 def launch_settings(values: Mapping[str, object]) -> tuple[LaunchSettings, ...]:
@@ -77,6 +86,12 @@ def _keywords(config: AccelerateConfig) -> Iterator[tuple[str, str | int | bool]
     """Yield the arguments of accelerate's plugin that settings come to."""
     assert config.version is not None
     yield "fsdp_version", config.version
+    states = STATES.removeprefix("fsdp_")
+    is_parallel = config.mapping.merged or config.root.get(PARALLELISM) is not None
+    if is_parallel:
+        yield states, _OTHER
+    elif config.version == 2 and config.get(STATES) is None and config.have_effect(VERSION, 2):
+        yield states, DEFAULT_STATE_2
     for setting in config.settings:
         name = setting.name.removeprefix("fsdp_")
         if not config.have_effect(setting.name, config.version):
@@ -86,5 +101,5 @@ def _keywords(config: AccelerateConfig) -> Iterator[tuple[str, str | int | bool]
         elif setting.name == STRATEGY:
             # A word that is not known may mean that nothing is sharded.
             yield name, STRATEGIES.get(setting.word, "NO_SHARD")
-        elif setting.name == _STATES:
-            yield name, setting.word
+        elif setting.name == STATES and not is_parallel:
+            yield name, STATE_TYPES.get(setting.word, setting.word)

@@ -14,14 +14,17 @@ from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.discover import SCRIPT_SUFFIXES, SKIPPED_DIRECTORIES, project_root
 from fsdplint.files.file import SourceFile, from_bytes, regular
+from fsdplint.knowledge.accelerate_settings import SETS_WRAP_POLICY
 
 _MOST_FILES = 2_000
 _MOST_BYTES = 1_000_000
 _PARSERS = re.compile(rb"\b(?:HfArgumentParser|TrlParser)\b")
 _CONFIG_FILE = re.compile(rb"--config[-_]file\b")
 _CODE = (".py",)
+_PROGRAMS = (".py", ".sh")
 _NAMING = (".py", ".sh", ".yaml", ".yml")
 _TEXTS = (".py", ".pyi", ".ipynb", ".yaml", ".yml", ".json")
+_REMOTE = rb"trust[_-]remote[_-]code"
 
 
 class Readers:
@@ -61,6 +64,20 @@ class Readers:
             self._parses[root] = any(_PARSERS.search(d) for d in _contents(root, _CODE) if d)
         return self._parses[root]
 
+    def may_define(self, path: str, name: str) -> bool:
+        """Return whether code of the project of a file may have a class of this name."""
+        # Behind a quote it may be a text that is looked for.
+        own = rb"(?m)^[^\"'#\n]*\b%s\b" % re.escape(name.encode())
+        return self.may_have(path, own, _CODE)
+
+    def may_load_remote_code(self, path: str) -> bool:
+        """Return whether the project of a file may use models whose code is not in a package."""
+        return self.may_have(path, _REMOTE, _NAMING)
+
+    def may_set_wrap_policy(self, path: str) -> bool:
+        """Return whether code or a script of the project of a file may set a wrap policy."""
+        return self.may_have(path, SETS_WRAP_POLICY, _PROGRAMS)
+
     def names_config(self, path: str) -> bool:
         """Return whether the project of a file names it as `fsdp_config`."""
         name = re.escape(os.fsencode(Path(path).name))
@@ -85,9 +102,9 @@ class Readers:
     def may_have(self, path: str, pattern: bytes, suffixes: tuple[str, ...] = _TEXTS) -> bool:
         """Return whether a file in the project of a script may have a text.
 
-        It may if the project has files that are not read.
+        It may if the project has files that are not read. A text that is no file is in no project.
         """
-        if self.alone:
+        if self.alone or not self.has(path):
             return False
         key = project_root(Path(path)), pattern
         if key not in self._found:

@@ -61,11 +61,21 @@ FIELDS = frozenset(
         "use_cpu",
     }
 )
+# In code or options what counts more than the policy of a config file. transformers' `Trainer` sets
+# it for models of PEFT, source: transformers 4.57 `trainer.py`, 5.24 `distributed/fsdp.py`.
+SETS_WRAP_POLICY = (
+    rb"\.auto_wrap_policy\s*=(?!=)|\bfsdp[_-]auto[_-]wrap[_-]policy\b|\bauto_wrap\b"
+    rb"|\bFullyShardedDataParallelPlugin\b|\bpeft\b"
+)
 STRATEGY = "fsdp_sharding_strategy"
 POLICY = "fsdp_auto_wrap_policy"
 CLASSES = "fsdp_transformer_layer_cls_to_wrap"
 SIZE = "fsdp_min_num_params"
+PLUGIN_CLASSES = "transformer_cls_names_to_wrap"
 SYNC = "fsdp_sync_module_states"
+STATES = "fsdp_state_dict_type"
+VERSION = "fsdp_version"
+PARALLELISM = "parallelism_config"
 RAM_EFFICIENT = "fsdp_cpu_ram_efficient_loading"
 CHECKPOINTING = "fsdp_activation_checkpointing"
 OFFLOAD_ACTIVATIONS = "fsdp_activation_checkpointing_offload"
@@ -81,6 +91,13 @@ STRATEGIES: Mapping[str, str] = {
     )
     for word in (name, str(number))
 }
+# The types of states, by name and number, and that of FSDP2 if none is given.
+STATE_TYPES: Mapping[str, str] = {
+    word: name
+    for number, name in enumerate(("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT"), 1)
+    for word in (name, str(number))
+}
+DEFAULT_STATE_2 = "SHARDED_STATE_DICT"
 # What `accelerate to-fsdp2` removes, and the types of states that it may keep.
 GONE_WITH_2 = frozenset(
     {

@@ -104,15 +104,25 @@ OFF = frozenset({"cpu", "no_cuda", "use_cpu"})
 # Keywords of a kind of sharding or of states.
 KINDS = frozenset({"sharding_strategy", "reshard_after_forward", "state_dict_type"})
 WITHOUT_SHARDING = re.compile(r"NO_SHARD|LOCAL_STATE_DICT", re.IGNORECASE)
-# Options of `fsdp_config`, where "fsdp_" may stand before each.
+# Of accelerate's plugin, and of `fsdp_config`, where "fsdp_" may stand before each.
+PLUGIN = "fsdp_plugin"
 STATE_TYPE = "state_dict_type"
-WHOLE_STATE = "FULL_STATE_DICT"
+WHOLE_STATE, SHARDED_STATE = "FULL_STATE_DICT", "SHARDED_STATE_DICT"
+# In code that chooses another type later, or has transformers save in another way.
+CHANGES_STATE_TYPE = re.compile(
+    r"\bset_state_dict_type\b|\.state_dict_type\s*=(?!=)|\btp_plan\b|\bparallelism_config\b"
+)
 OTHER_BACKENDS = frozenset({"xla", "xla_fsdp_v2"})
 
 
 def is_strategy(cls: str) -> bool:
     """Whether an object of a class has a framework shard, whatever else it says."""
     return _OBJECTS.fullmatch(cls) is not None
+
+
+def is_trainer(cls: str) -> bool:
+    """Whether a class is transformers' or trl's `Trainer`, which makes an `Accelerator`."""
+    return _TRANSFORMERS.classes.fullmatch(cls) is not None
 
 
 def is_training_arguments(cls: str) -> bool:
@@ -138,11 +148,12 @@ def sets_sharding(text: str) -> bool:
 
 
 def uses_launcher(text: str) -> bool:
-    """Whether a file may use accelerate, which shards by the settings of its launch."""
-    return "Accelerator" in text and "accelerate" in text
+    """Whether a file may use what shards by the settings of its launch."""
+    own = "Accelerator" in text and "accelerate" in text
+    return own or ("Trainer" in text and ("transformers" in text or "trl" in text))
 
 
-LAUNCHED_NAMES = frozenset({"Accelerator"})
+LAUNCHED_NAMES = frozenset({"Accelerator", "Trainer"})
 # What the classes are called that are used as attributes of their packages.
 FRAMEWORK_NAMES = frozenset(
     {"FSDPStrategy", "Fabric", "ModelParallelStrategy", "Trainer", "TrainingArguments"}

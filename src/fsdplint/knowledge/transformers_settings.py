@@ -29,8 +29,6 @@ SHARDED = "SHARDED_STATE_DICT"
 CHECKPOINTS = ("gradient_checkpointing", "activation_checkpointing")
 ONLY_MODEL = "save_only_model"
 LOADS_BEST = "load_best_model_at_end"
-# Of a `Trainer`: what saves the model if states are full, and of its plugin what makes them so.
-TRAINER_ARGUMENTS, SAVES_FULL, SETS_STATES = "args", "save_model", "set_state_dict_type"
 
 # Of the environment that `accelerate launch` sets, where `fsdp` is not given.
 WITHOUT_FSDP = 0
@@ -50,6 +48,8 @@ OTHER_NAMES: Mapping[str, str] = {
 XLA = frozenset({"xla", "xla_fsdp_v2"})
 # The words of `fsdp` that choose a strategy, source: accelerate 1.15, `FSDP_SHARDING_STRATEGY`.
 STRATEGY_WORDS = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2")
+# The word that wraps blocks.
+AUTO_WRAP = "auto_wrap"
 
 
 @cache

@@ -8,6 +8,7 @@ from functools import partial
 from fsdplint.configs.accelerate import AccelerateConfig, Setting
 from fsdplint.configs.edits import insertion, new_value
 from fsdplint.configs.nodes import Scalar
+from fsdplint.configs.readers import Readers
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
 from fsdplint.knowledge.accelerate_settings import (
@@ -26,7 +27,7 @@ RULE = declare(
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="A script can set the policy by itself, which this rule does not see.",
+    preview="A script outside of the project can set the policy by itself.",
 )
 
 
@@ -36,6 +37,8 @@ def config_reports(config: AccelerateConfig) -> Iterator[Report]:
     if not config.shards or config.mapping.merged or config.version is None:
         return
     if policy is not None and policy.word not in ("NULL", "NO_WRAP"):
+        return
+    if Readers().may_set_wrap_policy(config.path):
         return
     idle = [each for name in (CLASSES, SIZE) if (each := config.get(name))]
     names = " and ".join(f"`{each.entry.name}`" for each in idle)

@@ -22,12 +22,14 @@ from fsdplint.engine.interpreter.values import (
     followed,
 )
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.frameworks import OFF, PLUGIN, is_trainer
 
 if TYPE_CHECKING:
     from fsdplint.engine.interpreter.state import PathState
 
 # What decides how an accelerator shards, whatever it is launched with.
 _DECIDES = frozenset({"fsdp_plugin", "deepspeed_plugin", "deepspeed_plugins", "megatron_lm_plugin"})
+_OF_ARGUMENTS = OFF | {"deepspeed", "fsdp", "fsdp_config"}
 _PLUGIN = "FullyShardedDataParallelPlugin"
 
 
@@ -40,17 +42,32 @@ def is_accelerator(value: Value | None) -> bool:
 
 
 def launched(state: PathState, made: Object) -> None:
-    """Give an accelerator without a plugin the one that the launcher's settings make."""
-    if not state.project.launches or made.site is None or not is_accelerator(made):
+    """Give what has no plugin, an accelerator or a trainer, the one that the launcher makes."""
+    if not state.project.launches or made.site is None or made.open:
+        return
+    if not (_has_no_plugin(made) or _has_no_settings(made)):
         return
     entry = made.site.calls[0][0] if made.site.calls else made.site.path
     settings = state.project.launch_of(entry)
-    if settings is None or made.open or made.args or made.keywords.keys() & _DECIDES:
+    if settings is None:
         return
     site = Site(settings.path, ir.Node(settings.start, settings.end))
     plugin = state.new(Origin.ALLOCATED, Symbol(f"accelerate.{_PLUGIN}"), site)
     plugin.keywords = {name: Const(value) for name, value in settings.keywords.items()}
-    made.keywords["fsdp_plugin"] = plugin
+    made.keywords[PLUGIN] = plugin
+
+
+def _has_no_plugin(made: Object) -> bool:
+    return is_accelerator(made) and not (made.args or made.keywords.keys() & _DECIDES)
+
+
+def _has_no_settings(made: Object) -> bool:
+    """True if a value is a trainer whose arguments do not decide how it shards."""
+    if not any(map(is_trainer, class_names(made.cls))):
+        return False
+    given = [followed(value) for value in (*made.args, *made.keywords.values())]
+    arguments = [each for each in given if isinstance(each, Object)]
+    return not any(_OF_ARGUMENTS & each.keywords.keys() for each in arguments)
 
 
 def plugin_of(accelerator: Value | None) -> Object | None:

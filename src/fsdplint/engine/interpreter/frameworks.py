@@ -65,6 +65,7 @@ def settings_of(call: Call) -> Value | None:
     if not isinstance(made, Object) or found is None or _is_off(made):
         return None
     given = [made.keywords[found.setting]] if found.setting in made.keywords else [*made.args]
+    given += [made.keywords[known.PLUGIN]] if known.PLUGIN in made.keywords else []  # of a launch
     return next((value for value in map(must_be, given) if _shards(value, made)), None)
 
 
@@ -102,9 +103,18 @@ def _says_so(arguments: Object) -> bool:
 
 
 def _saves_whole(settings: Value) -> bool:
-    config = _config(settings) if isinstance(settings, Object) else None
-    kind = None if config is None else config.get(known.STATE_TYPE, Const(known.WHOLE_STATE))
-    return kind is not None and known.WHOLE_STATE in _text(kind)
+    return known.WHOLE_STATE in state_type(settings)
+
+
+def state_type(settings: Value | None) -> str:
+    """Return the type of the states that settings have saved, "" if it is unknown."""
+    if not isinstance(settings, Object):
+        return ""
+    # The default is that of a plugin for FSDP1.
+    is_plugin = any(map(known.is_strategy, class_names(settings.cls)))
+    given = settings.keywords if is_plugin else _config(settings)
+    default = Const(known.WHOLE_STATE)
+    return "" if given is None else _text(given.get(known.STATE_TYPE, default)).upper()
 
 
 def _config(arguments: Object) -> dict[str, Value] | None:
