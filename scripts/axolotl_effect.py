@@ -12,17 +12,17 @@ import functools
 import importlib
 import importlib.abc
 import importlib.util
-import inspect
 import logging
 import os
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock, patch
+from unittest.mock import MagicMock
 
 from accelerate_effect import Effect, environment, prepared
 
@@ -36,7 +36,6 @@ BASE: Mapping[str, object] = {
     "optimizer": "adamw_torch",
     "sequence_len": 512,
 }
-_ENOUGH = ("packaging", "pydantic", "torch", "transformers", "accelerate", "addict", "yaml")
 
 
 class _Open(type):
@@ -68,7 +67,7 @@ class _Stub(types.ModuleType):
 class _Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds a stub for each package that axolotl imports and that is not installed."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> Any:
+    def find_spec(self, name: str, *_: object) -> Any:
         frame: Any = sys._getframe(1)
         while frame and "importlib" in frame.f_code.co_filename:
             frame = frame.f_back
@@ -146,20 +145,15 @@ def _arguments(cfg: Any) -> dict[str, Any]:
 def _builder() -> Callable[[Any, dict[str, Any]], None]:
     """Return the part of axolotl's builder that makes the arguments of FSDP."""
     for name in ("axolotl.core.builders.base", "axolotl.core.trainer_builder"):
-        with suppress(ModuleNotFoundError):
-            spec = importlib.util.find_spec(name)
-            if spec is None or spec.origin is None:
-                continue
-            with open(spec.origin, encoding="utf-8") as file:
-                tree = ast.parse(file.read())
-            for node in ast.walk(tree):
-                given = _given(node)
-                if given:
-                    code = ast.unparse(node).replace("\n", "\n    ")
-                    made: dict[str, Any] = {}
-                    exec(f"def build(self, {given}):\n    {code}", made)
-                    build: Callable[[Any, dict[str, Any]], None] = made["build"]
-                    return build
+        tree = _tree(name)
+        for node in ast.walk(tree) if tree else ():
+            given = _given(node)
+            if given:
+                code = ast.unparse(node).replace("\n", "\n    ")
+                made: dict[str, Any] = {}
+                exec(f"def build(self, {given}):\n    {code}", made)
+                build: Callable[[Any, dict[str, Any]], None] = made["build"]
+                return build
     raise RuntimeError("no builder gives `fsdp` to transformers")
 
 
@@ -190,10 +184,33 @@ def _patch(cfg: Any) -> None:
 
 def _saved(cfg: Any) -> str:
     """Return the type of state dict that axolotl chooses when training ends."""
-    train = importlib.import_module("axolotl.train")
     trainer = MagicMock(is_fsdp_enabled=True)
-    signature = inspect.signature(train.save_trained_model)
-    others = {name: MagicMock() for name in list(signature.parameters)[2:]}
-    with suppress(Exception), patch.object(train, "save_fsdp_model", create=True):
-        train.save_trained_model(cfg, trainer, **others)
+    names = {
+        "cfg": cfg,
+        "trainer": trainer,
+        "LOG": MagicMock(),
+        "state_dict_type": "FULL_STATE_DICT",
+    }
+    # What it does after the choice is of no interest.
+    with suppress(Exception):
+        exec(_choice(), names)
     return str(trainer.accelerator.state.fsdp_plugin.set_state_dict_type.call_args)
+
+
+@functools.cache
+def _choice() -> types.CodeType:
+    """Return the part of axolotl's code that chooses the last type of state dict."""
+    tree = _tree("axolotl.train")
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.If) and "set_state_dict_type(" in ast.unparse(node):
+            return compile(ast.unparse(node), "train.py", "exec")
+    raise RuntimeError("no code chooses a type of state dict")
+
+
+def _tree(name: str) -> ast.Module | None:
+    """Return the code of a module, None if there is none."""
+    with suppress(ModuleNotFoundError):
+        spec = importlib.util.find_spec(name)
+        if spec and spec.origin:
+            return ast.parse(Path(spec.origin).read_text("utf-8"))
+    return None
