@@ -99,6 +99,11 @@ def _prepare() -> None:
     _OWN.update(vars(fsdp_utils))
 
 
+_BUILDERS = (
+    "axolotl.core.builders.base",
+    "axolotl.core.builders.causal",
+    "axolotl.core.trainer_builder",
+)
 _OWN: dict[str, Any] = {}
 """What accelerate has before axolotl puts its own in its place."""
 
@@ -144,7 +149,7 @@ def _arguments(cfg: Any) -> dict[str, Any]:
 @functools.cache
 def _builder() -> Callable[[Any, dict[str, Any]], None]:
     """Return the part of axolotl's builder that makes the arguments of FSDP."""
-    for name in ("axolotl.core.builders.base", "axolotl.core.trainer_builder"):
+    for name in _BUILDERS:
         tree = _tree(name)
         for node in ast.walk(tree) if tree else ():
             given = _given(node)

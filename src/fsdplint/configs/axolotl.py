@@ -20,6 +20,8 @@ from fsdplint.knowledge.axolotl_settings import (
     MODEL,
     PACKAGE,
     REQUIRED,
+    RL,
+    RL_AS_OTHERS,
     SECTION,
     SECTION_SHARDS,
     VERSION,
@@ -149,6 +151,10 @@ def read(
 ) -> AxolotlSettings | None:
     """Return the settings of a file, None if it is not for axolotl or has none."""
     if not isinstance(root, Mapping) or not releases or not looks_like(text):
+        return None
+    rl = root.get(RL)
+    trained = rl is not None and not (isinstance(rl.value, Scalar) and rl.value.value is None)
+    if trained and releases[0].release < RL_AS_OTHERS:
         return None
     section = root.get(SECTION)
     value = section.value if section else None

@@ -43,6 +43,9 @@ REQUIRED = frozenset(
         "val_set_size",
     }
 )
+# Before this release, trainers for `rl` get no arguments of FSDP, only the environment, which is
+# not measured. Source: `core/builders/rl.py`.
+RL, RL_AS_OTHERS = "rl", (0, 12)
 # Names of the table that are no settings, see the script.
 DEFAULT, VERSION_COUNTS, VERSION_SHARDS = "(default)", "(version)", "(version alone)"
 SECTION_SHARDS, LIST_SHARDS, TEXT = "(section)", "(list)", "(text)"

@@ -61,6 +61,7 @@ _INSTEAD = {
     "HYBRID_SHARD": _ACROSS,
     "HYBRID_SHARD_ZERO2": _ACROSS,
 }
+_NOT_PREFETCHED = {"backward_prefetch": "backward", "forward_prefetch": "forward"}
 
 
 def axolotl_reports(settings: AxolotlSettings) -> Iterator[Report]:
@@ -94,8 +95,13 @@ def _is_done(settings: AxolotlSettings, setting: Setting) -> bool:
 def _of_setting(settings: AxolotlSettings, setting: Setting) -> Report:
     strategy = STRATEGIES.get(setting.word, "") if setting.name == STRATEGY else ""
     name = _meant(settings, setting)
-    hint = f": {_INSTEAD[strategy]}" if strategy else f"; did you mean `{name}`?" if name else ""
-    if setting.name in PRECISION:
+    hint = f"; did you mean `{name}`?" if name else ""
+    if strategy in _INSTEAD:
+        version = settings.versions[-1][1]
+        hint = f": {_FULLY if version == 1 and strategy == _GRAD else _INSTEAD[strategy]}"
+    elif setting.name in _NOT_PREFETCHED:
+        hint = f": nothing is prefetched in the {_NOT_PREFETCHED[setting.name]}"
+    elif setting.name in PRECISION:
         hint = "; `bf16` and `fp16` beside it choose the precision"
     return Report(
         settings.span(setting.entry),
@@ -145,7 +151,7 @@ def _words(settings: AxolotlSettings) -> Iterator[Report]:
     yield Report(
         settings.span(entry),
         f"{settings.axolotl} ignores `{named[0]}` in `{LIST}` with FSDP{version} without a "
-        f"message: {_INSTEAD[named[0].upper()]}",
+        f"message: {_FULLY if version == 1 else _INSTEAD[named[0].upper()]}",
         "is ignored",
         (),
         lambda: Declined("choose another strategy, or FSDP2, by hand"),

@@ -33,7 +33,7 @@ from fsdplint.rule import Report, declare
 RULE = declare(
     __name__,
     "FSD953",
-    summary="axolotl stops at a setting of FSDP",
+    summary="a file for axolotl has a setting of FSDP that stops the run",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
