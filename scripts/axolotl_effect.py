@@ -93,12 +93,15 @@ def _prepare() -> None:
 
     logging.disable(logging.CRITICAL)
     sys.meta_path.append(_Stubs())
+    # It cannot be imported without a further package.
+    sys.modules[_MISTRAL] = _Stub(_MISTRAL)
     assert transformers.trainer
     from accelerate.utils import fsdp_utils
 
     _OWN.update(vars(fsdp_utils))
 
 
+_MISTRAL = "transformers.tokenization_mistral_common"
 _BUILDERS = (
     "axolotl.core.builders.base",
     "axolotl.core.builders.causal",

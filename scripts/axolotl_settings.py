@@ -114,7 +114,7 @@ def _others(version: int) -> Iterator[tuple[str, bool]]:
     """
     default = _with(version, {}, fsdp_config={"fsdp_offload_params": False})
     yield "(default)", json.loads(default).get("version") == version
-    yield "(section)", _shards(_with(version, {}, fsdp=None))
+    yield "(section)", _shards(_with(version, {"fsdp_offload_params": False}, fsdp=None))
     yield "(list)", _shards(_with(version, {}, fsdp_version=version, fsdp_config=None))
     strategies = {_with(version, {}, fsdp=[word]) for word in ("full_shard", "shard_grad_op")}
     yield "(strategy)", len(strategies) > 1

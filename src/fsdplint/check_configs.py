@@ -323,8 +323,12 @@ def _invalid(source: SourceFile, problem: InvalidSyntax) -> Finding:
 def _projects() -> Projects:
     from fsdplint.configs.readers import Readers
 
-    of_others = (_releases, _releases_of_transformers, _releases_of_axolotl)
-    return Projects(*map(cache, of_others), Readers())
+    return Projects(
+        accelerate=cache(_releases),
+        transformers=cache(_releases_of_transformers),
+        axolotl=cache(_releases_of_axolotl),
+        readers=Readers(),
+    )
 
 
 def _releases(path: Path) -> tuple[Release, ...]:

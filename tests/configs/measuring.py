@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from fsdplint.knowledge.accelerate_settings import Settings
-from scripts.accelerate_settings import ROOT, measured_in
+from scripts.accelerate_settings import measured_in
 
 
 def expect_as_measured(package: str, newest: Settings) -> None:

@@ -72,7 +72,9 @@ class AxolotlSettings:
     @property
     def shards(self) -> bool:
         """Whether the file turns FSDP on in every release."""
-        if not self.mapping.entries or self.words is None or self.root.merged:
+        # Some releases take a version out of the section, which may be empty then.
+        some = any(each.name != "version" for each in self.settings)
+        if self.words is None or self.root.merged or not some:
             return False
         return bool(self.words) or self.all(lambda r, v: r.has_effect(SECTION_SHARDS, v))
 
@@ -136,7 +138,7 @@ def own_release(root: Path) -> TorchRange | None:
             if found:
                 return TorchRange.parse(f"=={found[1].decode()}.*")
     # Of an unknown release, nothing is known.
-    return TorchRange.parse("<0") if package.is_file() else None
+    return TorchRange.parse("<0.1") if package.is_file() else None
 
 
 def looks_like(text: str) -> bool:

@@ -69,11 +69,15 @@ def _argument(settings: AxolotlSettings) -> Iterator[Report]:
         if settings.none_reads(LIST_SHARDS):
             why = f"it needs `{SECTION}` beside it"
             yield _stops(settings, entry, why, lambda: _declined(f"add `{SECTION}` by hand"))
-    elif words and settings.all(lambda release, version: not accepts(release, words, version)):
-        alone = [w for w in words if settings.all(lambda r, v, w=w: not accepts(r, (w,), v))]
+    elif words and _refuses_words(settings, words):
+        alone = [word for word in words if _refuses_words(settings, (word,))]
         version = settings.versions[-1][1]
         why = f"FSDP{version} has no `{alone[0]}`" if alone else "the words exclude each other"
         yield _stops(settings, entry, why, lambda: _declined("choose the words by hand"))
+
+
+def _refuses_words(settings: AxolotlSettings, words: tuple[str, ...]) -> bool:
+    return settings.all(lambda release, version: not accepts(release, words, version))
 
 
 def _is_empty(settings: AxolotlSettings) -> bool:
