@@ -125,6 +125,8 @@ CLEAN = {
     "empty": "fsdp: []\nfsdp_config: {}\n",
     "two versions": "fsdp_version: 1\nfsdp_config:\n  version: 2\n  forward_prefetch: true\n",
     "an unknown version": "fsdp_version: 3\nfsdp_config:\n  forward_prefetch: true\n",
+    "the same strategy as a word": "fsdp: [shard_grad_op]\nfsdp_version: 2\n"
+    "fsdp_config: {sharding_strategy: SHARD_GRAD_OP}\n",
     "the words of FSDP2": "fsdp: [shard_grad_op]\nfsdp_version: 2\nfsdp_config: {version: 2}\n",
     "activations are offloaded": "gradient_checkpointing: true\nactivation_offloading: true\n"
     "fsdp_config:\n  activation_checkpointing: true\n",

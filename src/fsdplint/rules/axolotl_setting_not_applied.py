@@ -85,18 +85,26 @@ def _is_done(settings: AxolotlSettings, setting: Setting) -> bool:
     if name == STRATEGY:
         reshard = settings.get(RESHARD)
         strategy = STRATEGIES.get(setting.word, _FULL)
-        return strategy == _FULL or (strategy == _GRAD and reshard is not None)
+        by_word = strategy.lower() in _chosen(settings)
+        return strategy == _FULL or by_word or (strategy == _GRAD and reshard is not None)
     if name in PRECISION:
         beside = settings.beside(setting.word.lower()[:4])
         return beside is not None and is_on(beside)
     return False
 
 
+def _chosen(settings: AxolotlSettings) -> list[str]:
+    """Return the strategies in `fsdp` that may count."""
+    if settings.none_reads(STRATEGY_BY_WORD):
+        return []
+    return [word for word in settings.words or () if word in STRATEGY_WORDS[1:]]
+
+
 def _of_setting(settings: AxolotlSettings, setting: Setting) -> Report:
     strategy = STRATEGIES.get(setting.word, "") if setting.name == STRATEGY else ""
     name = _meant(settings, setting)
     hint = f"; did you mean `{name}`?" if name else ""
-    if strategy in _INSTEAD:
+    if strategy in _INSTEAD and not _chosen(settings):
         version = settings.versions[-1][1]
         hint = f": {_FULLY if version == 1 and strategy == _GRAD else _INSTEAD[strategy]}"
     elif setting.name in _NOT_PREFETCHED:
