@@ -21,7 +21,8 @@ import yaml
 from fsdplint.check import check_text
 from fsdplint.finding import Finding, Safety
 from fsdplint.fixes.edits import apply
-from fsdplint.knowledge.axolotl_settings import LIST, SECTION, VERSION, settings
+from fsdplint.knowledge.axolotl_settings import SECTION, VERSION, settings
+from fsdplint.knowledge.transformers_settings import ARGUMENT
 
 HEAD = "base_model: a/b\nsequence_len: 512\nmicro_batch_size: 1\nnum_epochs: 1\n"
 NAMES = (*("cpu_offload", "limit_all_gathers", "sharding_strategy", "backward_prefetch"),)
@@ -50,7 +51,7 @@ def made(seed: int) -> str:
     chance = random.Random(seed)
     newest = settings()[-1]
     known = {name for name in newest.names(1) if name.isidentifier() and "version" not in name}
-    names = sorted({*NAMES, *known} - {LIST})
+    names = sorted({*NAMES, *known} - {ARGUMENT})
     section: dict[str, object] = {}
     for name in chance.sample(names, chance.randrange(0, 6)):
         words = [w for w in sorted(newest.takes(name, 1)) if "_" in w] or [True, False, "yes"]
@@ -59,7 +60,7 @@ def made(seed: int) -> str:
         name: chance.choice(values) for name, values in BESIDE.items() if chance.random() < 0.2
     }
     if chance.random() < 0.5:
-        top[LIST] = chance.choice(LISTS)
+        top[ARGUMENT] = chance.choice(LISTS)
     if chance.random() < 0.8:
         place = top if chance.random() < 0.5 else section
         place[VERSION] = chance.choice((1, 2))
@@ -75,8 +76,8 @@ def given(text: str) -> dict[str, Any]:
 def without(config: dict[str, Any], shown: str) -> dict[str, Any]:
     """Return the settings without what is said to have no effect."""
     others, name = copy.deepcopy(config), shown.partition(":")[0]
-    if name == LIST:
-        return {**others, LIST: ["full_shard", "auto_wrap"]}
+    if name == ARGUMENT:
+        return {**others, ARGUMENT: ["full_shard", "auto_wrap"]}
     del (others if name in others else others[SECTION])[name]
     # An empty section turns FSDP off.
     return {**others, SECTION: others[SECTION] or {VERSION: others.get(VERSION, 1)}}

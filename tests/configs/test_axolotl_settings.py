@@ -12,7 +12,6 @@ from fsdplint.knowledge.axolotl_settings import (
     DEFAULT,
     FINAL_BESIDE,
     FINAL_COUNTS,
-    LIST,
     OTHER_NAMES,
     SECTION_SHARDS,
     STRATEGY_BY_WORD,
@@ -20,6 +19,7 @@ from fsdplint.knowledge.axolotl_settings import (
     settings,
 )
 from fsdplint.knowledge.torch_range import TorchRange
+from fsdplint.knowledge.transformers_settings import ARGUMENT
 from fsdplint.outcome import Outcome
 from fsdplint.settings.config import defaults
 from fsdplint.settings.rule_selection import OptIn
@@ -226,7 +226,7 @@ def test_the_table_has_what_changed() -> None:
         assert each.has_effect(SECTION_SHARDS, 1) is alone
         assert each.has_effect(FINAL_COUNTS, 1) is not alone
         assert each.has_effect(DEFAULT, 1) is not each.has_effect(DEFAULT, 2)
-        assert {"full_shard", "full_shard+auto_wrap"} <= each.takes(LIST, 1)
+        assert {"full_shard", "full_shard+auto_wrap"} <= each.takes(ARGUMENT, 1)
     assert not NEWEST.has_effect(STRATEGY_BY_WORD, 1)
     assert set(OTHER_NAMES.values()) <= set(NEWEST.names(1))
     assert not OTHER_NAMES.keys() & set(NEWEST.names(1))

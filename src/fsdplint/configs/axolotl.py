@@ -16,7 +16,6 @@ from fsdplint.finding import Span
 from fsdplint.knowledge.accelerate_settings import Settings
 from fsdplint.knowledge.axolotl_settings import (
     DEFAULT,
-    LIST,
     MODEL,
     PACKAGE,
     REQUIRED,
@@ -28,6 +27,7 @@ from fsdplint.knowledge.axolotl_settings import (
     VERSION_COUNTS,
 )
 from fsdplint.knowledge.torch_range import TorchRange
+from fsdplint.knowledge.transformers_settings import ARGUMENT
 
 PREFIX = "fsdp_"
 _MOST_BYTES = 100_000
@@ -59,7 +59,7 @@ class AxolotlSettings:
     @property
     def words(self) -> tuple[str, ...] | None:
         """The words of `fsdp`, none if it is not given, None if they are unknown."""
-        entry = self.root.get(LIST)
+        entry = self.root.get(ARGUMENT)
         if entry is None:
             return None if self.root.merged else ()
         if isinstance(entry.value, Scalar) and entry.value.value is None:
@@ -144,7 +144,7 @@ def own_release(root: Path) -> TorchRange | None:
 def looks_like(text: str) -> bool:
     """Return whether a text that need not parse seems to be for axolotl and to have FSDP."""
     named = {found[1] for found in _LINE.finditer(text)}
-    of_fsdp = any(name.startswith(LIST) for name in named)
+    of_fsdp = any(name.startswith(ARGUMENT) for name in named)
     return of_fsdp and MODEL in named and len(named & REQUIRED) >= _LEAST
 
 

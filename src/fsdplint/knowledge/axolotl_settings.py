@@ -16,13 +16,11 @@ _TABLE = Path(__file__).with_name("axolotl_settings.csv")
 
 PACKAGE = "axolotl"
 SECTION = "fsdp_config"
-LIST = "fsdp"
 VERSION = "fsdp_version"
 FINAL_BESIDE = "fsdp_final_state_dict_type"
 FINAL, STATES = "final_state_dict_type", "state_dict_type"
 FULL_STATES = "FULL_STATE_DICT"
 POLICY, CLASSES, SIZE = "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params"
-RESHARD = "reshard_after_forward"
 STRATEGY = "sharding_strategy"
 CHECKPOINTING = "activation_checkpointing"
 GRADIENT_CHECKPOINTING = "gradient_checkpointing"

@@ -27,11 +27,9 @@ from fsdplint.knowledge.axolotl_settings import (
     FINAL_BESIDE,
     FINAL_COUNTS,
     FULL_STATES,
-    LIST,
     OTHER_NAMES,
     POLICY,
     PRECISION,
-    RESHARD,
     SECTION,
     SIZE,
     SIZE_ALONE,
@@ -40,7 +38,7 @@ from fsdplint.knowledge.axolotl_settings import (
     STRATEGY_BY_WORD,
     VERSION,
 )
-from fsdplint.knowledge.transformers_settings import STRATEGY_WORDS, accepts
+from fsdplint.knowledge.transformers_settings import ARGUMENT, RESHARD, STRATEGY_WORDS, accepts
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -123,7 +121,7 @@ def _of_setting(settings: AxolotlSettings, setting: Setting) -> Report:
 def _meant(settings: AxolotlSettings, setting: Setting) -> str:
     """Return the setting that is evidently meant, "" if none is."""
     release, version = settings.versions[-1]
-    names = [name for name in release.names(version) if name.isidentifier() and name != LIST]
+    names = [name for name in release.names(version) if name.isidentifier() and name != ARGUMENT]
     other = OTHER_NAMES.get(setting.name, "")
     full = setting.entry.name.startswith(PREFIX)
     known = sorted({name.removeprefix(PREFIX) for name in names})
@@ -149,7 +147,7 @@ def _fix(settings: AxolotlSettings, setting: Setting, strategy: str, name: str) 
 
 def _words(settings: AxolotlSettings) -> Iterator[Report]:
     """Yield a report for a strategy in `fsdp` that is not applied."""
-    words, entry = settings.words, settings.root.get(LIST)
+    words, entry = settings.words, settings.root.get(ARGUMENT)
     named = [word for word in words or () if word in STRATEGY_WORDS[1:]]
     if not named or entry is None or not settings.none_reads(STRATEGY_BY_WORD):
         return
@@ -158,7 +156,7 @@ def _words(settings: AxolotlSettings) -> Iterator[Report]:
     version = settings.versions[-1][1]
     yield Report(
         settings.span(entry),
-        f"{settings.axolotl} ignores `{named[0]}` in `{LIST}` with FSDP{version} without a "
+        f"{settings.axolotl} ignores `{named[0]}` in `{ARGUMENT}` with FSDP{version} without a "
         f"message: {_FULLY if version == 1 else _INSTEAD[named[0].upper()]}",
         "is ignored",
         (),

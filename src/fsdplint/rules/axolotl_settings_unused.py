@@ -12,13 +12,13 @@ from fsdplint.fixes.code import Declined
 from fsdplint.knowledge.accelerate_settings import WRAPS_CLASSES
 from fsdplint.knowledge.axolotl_settings import (
     DEEPSPEED,
-    LIST,
     POLICY,
     SECTION,
     SECTION_SHARDS,
     VERSION,
     VERSION_SHARDS,
 )
+from fsdplint.knowledge.transformers_settings import ARGUMENT
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -31,7 +31,7 @@ RULE = declare(
     preview="no public file examined so far makes this mistake.",
 )
 
-_TURNED_ON = f"{LIST}:\n  - full_shard\n  - auto_wrap\n"
+_TURNED_ON = f"{ARGUMENT}:\n  - full_shard\n  - auto_wrap\n"
 _NEEDED = f"{SECTION}:\n  {POLICY}: {WRAPS_CLASSES}\n"
 
 
@@ -46,10 +46,10 @@ def axolotl_reports(settings: AxolotlSettings) -> Iterator[Report]:
         return
     if settings.mapping.entries:
         # A list that is there and empty turns FSDP off on purpose.
-        if settings.root.get(LIST) is None and settings.none_reads(SECTION_SHARDS):
+        if settings.root.get(ARGUMENT) is None and settings.none_reads(SECTION_SHARDS):
             section = settings.section
             assert section is not None  # it has the entries
-            yield _report(settings, section, f"`{SECTION}` without `{LIST}`", _TURNED_ON)
+            yield _report(settings, section, f"`{SECTION}` without `{ARGUMENT}`", _TURNED_ON)
     elif version and version.word in ("1", "2") and settings.none_reads(VERSION_SHARDS):
         text = f"`{settings.shown(version.entry)}` without settings in `{SECTION}`"
         yield _report(settings, version.entry, text, "" if settings.section else _NEEDED)

@@ -19,7 +19,6 @@ from fsdplint.knowledge.axolotl_settings import (
     CLASSES,
     CLASSES_LISTED,
     GRADIENT_CHECKPOINTING,
-    LIST,
     LIST_SHARDS,
     OTHER_CHECKPOINTING,
     POLICY,
@@ -27,7 +26,7 @@ from fsdplint.knowledge.axolotl_settings import (
     SIZE,
     TEXT,
 )
-from fsdplint.knowledge.transformers_settings import accepts
+from fsdplint.knowledge.transformers_settings import ARGUMENT, accepts
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -58,7 +57,7 @@ def axolotl_reports(settings: AxolotlSettings) -> Iterator[Report]:
 
 
 def _argument(settings: AxolotlSettings) -> Iterator[Report]:
-    entry, words = settings.root.get(LIST), settings.words
+    entry, words = settings.root.get(ARGUMENT), settings.words
     if entry is None:
         return
     value = entry.value.value if isinstance(entry.value, Scalar) else None
@@ -88,7 +87,7 @@ def _as_list(settings: AxolotlSettings, entry: Entry) -> Fix | Declined:
     value = entry.value
     assert isinstance(value, Scalar)
     words = value.value.replace(",", " ").split() if isinstance(value.value, str) else []
-    known = {word for r in settings.releases for v in (1, 2) for word in r.takes(LIST, v)}
+    known = {word for r in settings.releases for v in (1, 2) for word in r.takes(ARGUMENT, v)}
     if not words or not known.issuperset(words):
         return _declined("write the words as a list by hand")
     text = f"[{', '.join(words)}]"
