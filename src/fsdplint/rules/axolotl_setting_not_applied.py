@@ -26,7 +26,6 @@ from fsdplint.knowledge.axolotl_settings import (
     FINAL,
     FINAL_BESIDE,
     FINAL_COUNTS,
-    FULL_STATES,
     OTHER_NAMES,
     POLICY,
     PRECISION,
@@ -38,6 +37,7 @@ from fsdplint.knowledge.axolotl_settings import (
     STRATEGY_BY_WORD,
     VERSION,
 )
+from fsdplint.knowledge.frameworks import WHOLE_STATE
 from fsdplint.knowledge.transformers_settings import ARGUMENT, RESHARD, STRATEGY_WORDS, accepts
 from fsdplint.rule import Report, declare
 
@@ -195,7 +195,7 @@ def _final(settings: AxolotlSettings) -> Iterator[Report]:
     if final is None or not is_on(final) or not settings.none_reads(FINAL_COUNTS):
         return
     chosen = settings.get(FINAL) or settings.get(STATES)
-    decides = chosen.word if chosen else FULL_STATES
+    decides = chosen.word if chosen else WHOLE_STATE
     if not decides or decides == final.word or not decides.endswith("_STATE_DICT"):
         return
     yield _moved(settings, final.entry, FINAL, f": the model is saved as {decides}")
