@@ -180,17 +180,17 @@ def measured_in_wheel(wheel: Path, module: str) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
-        return measured_in(folder, module)
+        return measured_in([folder], module)
 
 
-def measured_in(folder: str, module: str) -> list[Row]:
-    """Return what `measured` of a module of these scripts yields, with the packages in a folder.
+def measured_in(folders: list[str], module: str) -> list[Row]:
+    """Return what `measured` of a module of these scripts yields, with the packages in folders.
 
     Raises:
         CalledProcessError: it fails.
     """
     code = f"import json, {module} as s; print(json.dumps([*s.measured()]))"
-    path = os.pathsep.join((folder, str(ROOT / "scripts")))
+    path = os.pathsep.join((*folders, str(ROOT / "scripts")))
     made = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": path},

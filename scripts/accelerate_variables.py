@@ -126,7 +126,7 @@ def main(arguments: list[str] | None = None) -> int:
             with tempfile.TemporaryDirectory() as unpacked:
                 with zipfile.ZipFile(wheel) as archive:
                     archive.extractall(unpacked)
-                found[release] = settings.measured_in(unpacked, "accelerate_variables")
+                found[release] = settings.measured_in([unpacked], "accelerate_variables")
         except subprocess.CalledProcessError as error:
             print(f"{release} does not run: {error.stderr.splitlines()[-1]}", file=sys.stderr)
     settings.write(TABLE, "accelerate", found)

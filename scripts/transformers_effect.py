@@ -33,17 +33,15 @@ def effect(
         if launched:
             os.environ["ACCELERATE_USE_FSDP"] = "true"
         try:
-            return prepared(lambda: _plugin(fsdp, copy.deepcopy(config), folder, others))
+            given = {"fsdp_config": copy.deepcopy(config), **others}
+            if fsdp is not None:
+                given["fsdp"] = fsdp
+            return prepared(lambda: plugin(folder, **given))
         except Exception as error:  # whatever stops it is the result
             return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _plugin(
-    fsdp: object,
-    config: Mapping[str, object] | None,
-    folder: str,
-    others: Mapping[str, object],
-) -> Any:
+def plugin(folder: str, **arguments: Any) -> Any:
     """Return the plugin that a `Trainer` with these arguments has, None if it does not shard."""
     from accelerate import Accelerator, FullyShardedDataParallelPlugin
     from transformers import Trainer, TrainingArguments
@@ -52,15 +50,12 @@ def _plugin(
 
     def accelerator(*, fsdp_plugin: Any = None, **_: object) -> Accelerator:
         by_environment = os.environ.get("ACCELERATE_USE_FSDP") == "true"
-        plugin = fsdp_plugin or (FullyShardedDataParallelPlugin() if by_environment else None)
-        made = Accelerator(cpu=True, fsdp_plugin=plugin)
-        made.state.fsdp_plugin = plugin
-        plugins.append(plugin)
+        given = fsdp_plugin or (FullyShardedDataParallelPlugin() if by_environment else None)
+        made = Accelerator(cpu=True, fsdp_plugin=given)
+        made.state.fsdp_plugin = given
+        plugins.append(given)
         return made
 
-    arguments: dict[str, Any] = {"fsdp_config": config, **others}
-    if fsdp is not None:
-        arguments["fsdp"] = fsdp
     made = TrainingArguments(output_dir=folder, use_cpu=True, report_to=[], **arguments)
     trainer = Trainer.__new__(Trainer)
     trainer.args, trainer.model = made, None

@@ -38,7 +38,7 @@ _CONTEXTS: tuple[dict[str, object], ...] = (
     {"auto_wrap_policy": "SIZE_BASED_WRAP", "min_num_params": 50},
 )
 _CLASSES = "transformer_layer_cls_to_wrap"
-_NAMES: dict[str, tuple[object, object]] = {
+NAMES: dict[str, tuple[object, object]] = {
     "version": (1, 2),
     "sharding_strategy": ("FULL_SHARD", "SHARD_GRAD_OP"),
     "backward_prefetch": ("BACKWARD_PRE", "BACKWARD_POST"),
@@ -54,7 +54,7 @@ _NAMES: dict[str, tuple[object, object]] = {
 }
 """Two values that differ in effect; of other settings these are true and false."""
 _XLA = "xla"
-_OPTIONS = (
+OPTIONS = (
     *("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"),
     *("auto_wrap", "offload", "FULL_SHARD", "true"),
 )
@@ -74,19 +74,19 @@ def measured() -> Iterator[Row]:
         for name, holds in _others(version):
             yield name, version, holds, ""
         yield "fsdp", version, True, " ".join(_accepted(version))
-    for name in sorted(_candidates()):
+    for name in sorted(candidates()):
         for version in (0, 1, 2):
             found = name.startswith(_XLA) or _has_effect(name, version)
             words = _taken(name, version) if found and version else []
             yield name, version, found, " ".join(words)
 
 
-def _candidates() -> set[str]:
+def candidates() -> set[str]:
     """Return what may be a setting: fields of the plugin, and what transformers reads."""
     import transformers
     from accelerate import FullyShardedDataParallelPlugin
 
-    own = {*FullyShardedDataParallelPlugin.__dataclass_fields__, *_NAMES, "offload_params"}
+    own = {*FullyShardedDataParallelPlugin.__dataclass_fields__, *NAMES, "offload_params"}
     folder = Path(inspect.getfile(transformers)).parent
     files = ("trainer.py", "training_args.py", "integrations/tpu.py")
     text = "".join((folder / file).read_text("utf-8") for file in files if (folder / file).exists())
@@ -122,7 +122,7 @@ def _others(version: int) -> Iterator[tuple[str, bool]]:
     """
     strategies = {_with(version, fsdp, {}) for fsdp in ("full_shard", "shard_grad_op")}
     yield "(strategy)", len(strategies) > 1
-    classes = {_with(version, "full_shard", {_CLASSES: cls}) for cls in _NAMES[_CLASSES]}
+    classes = {_with(version, "full_shard", {_CLASSES: cls}) for cls in NAMES[_CLASSES]}
     yield "(wrap)", len(classes) > 1
     both = _with(version, "full_shard auto_wrap", {_CLASSES: "Block", "min_num_params": 50})
     yield "(both)", not _fails(both)
@@ -138,15 +138,15 @@ def _fails(result: str) -> bool:
 
 def _accepted(version: int) -> Iterator[str]:
     """Yield the values of `fsdp` that shard."""
-    pairs = itertools.permutations(_OPTIONS[:7], 2)
-    for words in ((), *((word,) for word in _OPTIONS), *pairs):
+    pairs = itertools.permutations(OPTIONS[:7], 2)
+    for words in ((), *((word,) for word in OPTIONS), *pairs):
         value = " ".join(words) or True
         if "calls" in _effect(value, json.dumps({"version": version})):
             yield "+".join(words) or "True"
 
 
 def _has_effect(name: str, version: int) -> bool:
-    values = _NAMES.get(name, (True, False))
+    values = NAMES.get(name, (True, False))
     if name == "reshard_after_forward" and version == 1:
         values = ("full_shard", "shard_grad_op")
     for fsdp, context in itertools.product(_SHARDING, _CONTEXTS):
@@ -172,11 +172,12 @@ def _taken(name: str, version: int) -> list[str]:
         if not all(_fails(_with(version, fsdp, {**given, name: value})) for fsdp, given in every):
             if word == ANY:
                 return []
-            taken.append(_written(word, value))
+            taken.append(written(word, value))
     return taken
 
 
-def _written(word: str, value: object) -> str:
+def written(word: str, value: object) -> str:
+    """Return how the table has a word that YAML reads as ``value``."""
     if value is None:
         return "NONE"
     return str(value) if isinstance(value, str) else word.upper()
@@ -202,7 +203,7 @@ def _of_release(version: str) -> list[Row]:
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
         named = [f"transformers=={version}", "--target", folder]
         subprocess.run([*install, *named], check=True, stderr=subprocess.DEVNULL)
-        return measured_in(folder, "transformers_settings")
+        return measured_in([folder], "transformers_settings")
 
 
 if __name__ == "__main__":

@@ -47,11 +47,13 @@ class Projects:
     Attributes:
         accelerate: what the releases of accelerate do that a project admits.
         transformers: the same of transformers.
+        axolotl: the same of axolotl.
         readers: who reads a file.
     """
 
     accelerate: Releases
     transformers: Releases
+    axolotl: Releases
     readers: Readers
 
 
@@ -125,6 +127,16 @@ def _read_trainer(source: SourceFile, projects: Projects) -> object | None:
     return trainer.read(source.path, source.text, node, releases, projects.readers)
 
 
+def _read_axolotl(source: SourceFile, projects: Projects) -> object | None:
+    from fsdplint.configs import axolotl
+    from fsdplint.configs.document import parse
+
+    if not axolotl.looks_like(source.text):
+        return None
+    node = parse(source.text, source.path)
+    return axolotl.read(source.path, source.text, node, projects.axolotl(Path(source.path)))
+
+
 def _read_launch(source: SourceFile, projects: Projects) -> object | None:
     from fsdplint.configs import launch_lines
 
@@ -161,6 +173,14 @@ KINDS = (
         ("fsdp", "_to_wrap"),
         _read_trainer,
         "fsdplint.configs.trainer.TrainerSettings",
+        tells_launch=False,
+    ),
+    Kind(
+        "axolotl",
+        lambda path: path.endswith((".yaml", ".yml")),
+        ("base_model",),
+        _read_axolotl,
+        "fsdplint.configs.axolotl.AxolotlSettings",
         tells_launch=False,
     ),
 )
@@ -342,7 +362,10 @@ def _projects(overlay: Mapping[str, SourceFile], *, alone: bool = False) -> Proj
     from fsdplint.configs.readers import Readers
 
     return Projects(
-        cache(_releases), cache(_releases_of_transformers), Readers(overlay, alone=alone)
+        accelerate=cache(_releases),
+        transformers=cache(_releases_of_transformers),
+        axolotl=cache(_releases_of_axolotl),
+        readers=Readers(overlay, alone=alone),
     )
 
 
@@ -366,3 +389,16 @@ def _releases_of_transformers(path: Path) -> tuple[Release, ...]:
     from fsdplint.settings.pins import pinned
 
     return admitted(pinned(project_root(path), "transformers"))
+
+
+def _releases_of_axolotl(path: Path) -> tuple[Release, ...]:
+    """Return what the releases of axolotl do that the project around ``path`` admits.
+
+    In a checkout of axolotl itself, that is its own release.
+    """
+    from fsdplint.configs.axolotl import own_release
+    from fsdplint.knowledge.axolotl_settings import PACKAGE, admitted
+    from fsdplint.settings.pins import pinned
+
+    root = project_root(path)
+    return admitted(own_release(root) or pinned(root, PACKAGE))

@@ -23,7 +23,7 @@ def expect_as_measured(package: str, own: Settings, module: str = "") -> None:
         for name, number in own.rows
     }
     folder = Path(importlib.import_module(package).__path__[0]).parent
-    rows = measured_in(str(folder), module or f"{package}_settings")
+    rows = measured_in([str(folder)], module or f"{package}_settings")
     found = {
         (name, number, effect, frozenset(takes.split())) for name, number, effect, takes in rows
     }
