@@ -45,11 +45,13 @@ class Projects:
     Attributes:
         accelerate: what the releases of accelerate do that a project admits.
         transformers: the same of transformers.
+        lightning: the same of Lightning.
         readers: who reads a file.
     """
 
     accelerate: Releases
     transformers: Releases
+    lightning: Releases
     readers: Readers
 
 
@@ -105,6 +107,17 @@ def _read_trainer(source: SourceFile, projects: Projects) -> object | None:
     return trainer.read(source.path, source.text, node, releases, projects.readers)
 
 
+def _read_strategy(source: SourceFile, projects: Projects) -> object | None:
+    from fsdplint.configs import lightning
+    from fsdplint.configs.document import parse
+
+    if not lightning.looks_like(source.text):
+        return None
+    node = parse(source.text, source.path)
+    releases = projects.lightning(Path(source.path))
+    return lightning.read(source.path, source.text, node, releases, projects.readers)
+
+
 def _read_launch(source: SourceFile, _: Projects) -> object | None:
     from fsdplint.configs import launch_lines
 
@@ -139,6 +152,14 @@ KINDS = (
         ("fsdp", "_to_wrap"),
         _read_trainer,
         "fsdplint.configs.trainer.TrainerSettings",
+        tells_launch=False,
+    ),
+    Kind(
+        "strategy",
+        lambda path: path.endswith((".yaml", ".yml")),
+        ("FSDPStrategy", "ModelParallelStrategy", "fsdp"),
+        _read_strategy,
+        "fsdplint.configs.lightning.StrategySettings",
         tells_launch=False,
     ),
 )
@@ -303,7 +324,8 @@ def _invalid(source: SourceFile, problem: InvalidSyntax) -> Finding:
 def _projects() -> Projects:
     from fsdplint.configs.readers import Readers
 
-    return Projects(cache(_releases), cache(_releases_of_transformers), Readers())
+    transformers, lightning = cache(_releases_of_transformers), cache(_releases_of_lightning)
+    return Projects(cache(_releases), transformers, lightning, Readers())
 
 
 def _releases(path: Path) -> tuple[Release, ...]:
@@ -326,3 +348,11 @@ def _releases_of_transformers(path: Path) -> tuple[Release, ...]:
     from fsdplint.settings.pins import pinned
 
     return admitted(pinned(project_root(path), "transformers"))
+
+
+def _releases_of_lightning(path: Path) -> tuple[Release, ...]:
+    """Return what the releases of Lightning do that the project around ``path`` admits."""
+    from fsdplint.knowledge.lightning_settings import admitted
+    from fsdplint.settings.pins import pinned
+
+    return admitted(partial(pinned, project_root(path)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fsdplint.files import disk
@@ -24,6 +24,7 @@ class Readers:
 
     def __init__(self) -> None:
         self._parses: dict[Path, bool] = {}
+        self._found: dict[tuple[Path, re.Pattern[str]], bool] = {}
 
     def parses_arguments(self, path: str) -> bool:
         """Return whether the project of a file has transformers or trl parse arguments."""
@@ -38,6 +39,18 @@ class Readers:
         naming = re.compile(rb"fsdp_config[\"']?[ \t]*[=: ][ \t]*[\"']?[\w./${}-]*?\b" + name)
         root = project_root(Path(path))
         return any(naming.search(data) for data in _contents(root, _NAMING))
+
+    def searches(self, path: str) -> Callable[[re.Pattern[str]], bool]:
+        """Return a function that says whether code of the project of a file has a pattern."""
+        root = project_root(Path(path))
+
+        def has(pattern: re.Pattern[str]) -> bool:
+            if (root, pattern) not in self._found:
+                texts = (data.decode("utf-8", "replace") for data in _contents(root, _CODE))
+                self._found[root, pattern] = any(pattern.search(text) for text in texts)
+            return self._found[root, pattern]
+
+        return has
 
 
 def _contents(root: Path, suffixes: tuple[str, ...]) -> Iterator[bytes]:
