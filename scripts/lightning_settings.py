@@ -2,13 +2,13 @@
 
 python scripts/lightning_settings.py WHEELS
 
-WHEELS is a folder with a wheel of `lightning` of each minor release; torch and what Lightning needs
-are those of the interpreter. In the table `src/fsdplint/knowledge/lightning_settings.csv` a row says
-since which release a strategy takes an argument, and which words the argument takes. What another
-table calls the version of FSDP is the strategy here, see `STRATEGIES`. Names in brackets are no
-arguments of a strategy: "(clip)" has the values of `gradient_clip_algorithm` that clip, "(word)" the
-words for `strategy`, and "(precision)" the values of `precision`. A test compares the rows for the
-installed release.
+WHEELS is a folder with a wheel of `lightning` of each minor release; torch and what Lightning
+needs are those of the interpreter. In the table `src/fsdplint/knowledge/lightning_settings.csv` a
+row says since which release a strategy takes an argument, and which words the argument takes. What
+another table calls the version of FSDP is the strategy here, see `STRATEGIES`. Names in brackets
+are no arguments of a strategy: "(clip)" has the values of `gradient_clip_algorithm` that clip,
+"(word)" the words for `strategy`, and "(precision)" the values of `precision`. A test compares the
+rows for the installed release.
 
 Each strategy is made, and sharded is a model, by Lightning's own code, in one process over gloo.
 FSDP is told to use the CPU where Lightning gives it the index of a GPU.
@@ -116,20 +116,20 @@ def _takes(cls: type, argument: str) -> bool:
 def _shard(cls: Any, **arguments: Any) -> Any:
     """Return a strategy that sharded a model, with `model` and an optimizer."""
     import torch
-    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp import FullyShardedDataParallel
 
     strategy = _bare(cls, **arguments)
     if not _is_fsdp(cls):
         return strategy
     strategy._parallel_devices = [torch.device("cpu")]
-    real = FSDP.__init__
+    real = FullyShardedDataParallel.__init__
 
     def on_cpu(self: Any, *args: Any, **kwargs: Any) -> None:
         real(self, *args, **{**kwargs, "device_id": torch.device("cpu")})
 
     setup = getattr(strategy, "_setup_model", None) or strategy.setup_module
     with (
-        patch.object(FSDP, "__init__", on_cpu),
+        patch.object(FullyShardedDataParallel, "__init__", on_cpu),
         patch.object(type(strategy), "local_rank", 0),
     ):
         strategy.model = setup(torch.nn.Sequential(torch.nn.Linear(2, 2)))
@@ -197,10 +197,10 @@ def _precisions(package: str, cls: Any) -> Iterator[str]:
 
 def _words(package: str, cls: type) -> Iterator[str]:
     """Yield the words that choose a strategy."""
-    if package == "pytorch":
-        from lightning.pytorch.strategies import StrategyRegistry as registry
-    else:
-        from lightning.fabric.strategies import STRATEGY_REGISTRY as registry
+    from lightning.fabric.strategies import STRATEGY_REGISTRY
+    from lightning.pytorch.strategies import StrategyRegistry
+
+    registry = StrategyRegistry if package == "pytorch" else STRATEGY_REGISTRY
     for word in _WORDS:
         if word in registry and isinstance(registry.get(word), cls):
             yield word
@@ -209,8 +209,7 @@ def _words(package: str, cls: type) -> Iterator[str]:
 def _clipping(cls: Any) -> Iterator[str]:
     """Yield the algorithms that the plugin for the precision clips by."""
     import torch
-    from lightning.pytorch.plugins.precision import FSDPPrecision
-    from lightning.pytorch.plugins.precision import Precision
+    from lightning.pytorch.plugins.precision import FSDPPrecision, Precision
     from lightning.pytorch.utilities.enums import GradClipAlgorithmType
 
     plugin = FSDPPrecision("32-true") if _is_fsdp(cls) else Precision()

@@ -1,4 +1,4 @@
-"""What a trainer of Lightning, or a `Fabric`, and its strategy are given, in a call or in a file."""
+"""What a trainer of Lightning, or a `Fabric`, and its strategy are given, in calls and files."""
 
 from __future__ import annotations
 
@@ -163,7 +163,9 @@ def _name(value: Node) -> str:
 
 def _arguments(path: str, text: str, mapping: nodes.Mapping) -> Arguments:
     made = {
-        entry.name: Given(_value(entry.value), Span(path, entry.start, entry.end), _shown(text, entry))
+        entry.name: Given(
+            _value(entry.value), Span(path, entry.start, entry.end), _shown(text, entry)
+        )
         for entry in mapping.entries
         if entry.name
     }

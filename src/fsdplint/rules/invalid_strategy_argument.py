@@ -102,7 +102,7 @@ def _fix(program: Program, made: StrategyCall, argument: ir.Argument) -> Fix | D
     if name in _POLICIES:
         return _as_set(code, argument)
     if name == STATES and isinstance(value, str):
-        meant = [w for w in sorted(made.settings.releases[-1].takes(STATES, made.settings.kind))]
+        meant = sorted(made.settings.releases[-1].takes(STATES, made.settings.kind))
         close = [word for word in meant if word.removesuffix("ed") in value.lower()]
         return _replaced(code, argument, f'"{close[0]}"') if len(close) == 1 else _unclear(name)
     if name == SHARDING and isinstance(value, str):

@@ -70,13 +70,14 @@ def _sizes(settings: StrategySettings, owner: Arguments) -> Iterator[Report]:
             f"`{place.shown}` has to be the number of nodes, {nodes}: it fails when processes meet"
         )
         yield _report(settings, place, text)
-    elif isinstance(data, int) and isinstance(tensor, int) and isinstance(devices, int):
-        if data * tensor != devices * nodes:
-            text = (
-                f"`{DATA_SIZE}={data}` times `{TENSOR_SIZE}={tensor}` is not the number of "
-                f"processes, {devices * nodes}: it fails when processes meet"
-            )
-            yield _report(settings, place, text)
+        return
+    known = isinstance(data, int) and isinstance(tensor, int) and isinstance(devices, int)
+    if known and data * tensor != devices * nodes:
+        text = (
+            f"`{DATA_SIZE}={data}` times `{TENSOR_SIZE}={tensor}` is not the number of "
+            f"processes, {devices * nodes}: it fails when processes meet"
+        )
+        yield _report(settings, place, text)
 
 
 def _size(arguments: Arguments, name: str, default: object) -> object:

@@ -42,9 +42,7 @@ def strategy_reports(settings: StrategySettings) -> Iterator[Report]:
     yield from _reports(settings, partial(_in_file, settings))
 
 
-def _reports(
-    settings: StrategySettings, fix: partial[Fix | Declined]
-) -> Iterator[Report]:
+def _reports(settings: StrategySettings, fix: partial[Fix | Declined]) -> Iterator[Report]:
     mesh, given = settings.strategy.get(MESH), settings.strategy.get(SHARDING)
     strategy = given.value if given else _DEFAULT
     if mesh is None or not is_fsdp(settings.kind) or not isinstance(strategy, str):

@@ -1,4 +1,4 @@
-"""Lightning's strategies for FSDP in code, and the trainers and `Fabric`s that they are given to."""
+"""Lightning's strategies for FSDP in code, and the trainers and `Fabric`s that take them."""
 
 from __future__ import annotations
 
