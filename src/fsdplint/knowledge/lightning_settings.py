@@ -25,6 +25,7 @@ _STRATEGY = re.compile(
 )
 _TRAINER = re.compile(r"(?:pytorch_)?lightning\.(?:\w+\.)*Trainer")
 _FABRIC_OBJECT = re.compile(r"(?:lightning|lightning_fabric)\.(?:\w+\.)*Fabric")
+_MODULE = re.compile(r"torch\.nn\.(?:modules\.(?:\w+\.)?)?[A-Z]\w*")
 # Distributions that hold Lightning.
 PACKAGES = ("lightning", "pytorch-lightning", "lightning-fabric")
 # What is in each file that names one.
@@ -77,6 +78,11 @@ def kind_of_word(word: str, is_trainer: bool) -> int:
     """Return the number of the strategy that a word chooses, 0 if it is another kind."""
     number = FSDP if is_trainer else FSDP + _FABRIC
     return number if word in settings()[-1].takes(WORDS, number) else 0
+
+
+def is_module(name: str) -> bool:
+    """Return whether a canonical name is that of a module's class in PyTorch."""
+    return _MODULE.fullmatch(name) is not None
 
 
 def is_fsdp(kind: int) -> bool:

@@ -21,6 +21,7 @@ from fsdplint.knowledge.lightning_settings import (
     STATES,
     TIMEOUT,
     is_fsdp,
+    is_module,
 )
 from fsdplint.rule import Report, declare
 
@@ -87,13 +88,12 @@ def _is_policy_for_sure_not(program: Program, made: StrategyCall, value: ir.Expr
 
 
 def _is_class(program: Program, made: StrategyCall, value: ir.Expr) -> bool:
-    """Return whether a value is a module's class: one of the file."""
-    if not isinstance(value, ir.Name):
-        return False
-    top = made.tree.module.body
-    bound = [node for node in top if isinstance(node, ir.ClassDef) and node.name == value.id]
-    name = program.project.library_name(made.tree.path, value)
-    return bool(bound and bound[0].bases) or name.startswith("torch.nn.")
+    """Return whether a value is a module's class: one of the file, or one of PyTorch."""
+    top, name = made.tree.module.body, program.project.library_name(made.tree.path, value)
+    if isinstance(value, ir.Name):
+        classes = (node for node in top if isinstance(node, ir.ClassDef) and node.name == value.id)
+        return any(node.bases for node in classes) or is_module(name)
+    return is_module(name)
 
 
 def _fix(program: Program, made: StrategyCall, argument: ir.Argument) -> Fix | Declined:
@@ -137,6 +137,6 @@ def _as_set(code: Code, argument: ir.Argument) -> Fix | Declined:
     if isinstance(value, ir.Collection) and value.elements:
         inside = ", ".join(code.slice(each) for each in value.elements)
         return _replaced(code, argument, f"{{{inside}}}")
-    if isinstance(value, ir.Name) and not isinstance(code.meaning(value), ir.Collection):
-        return _replaced(code, argument, f"{{{value.id}}}")
+    if isinstance(value, (ir.Name, ir.Attribute)) and code.meaning(value) is value:
+        return _replaced(code, argument, f"{{{code.slice(value)}}}")
     return Declined("the classes are not in the call; pass them in a set by hand")
