@@ -89,6 +89,7 @@ CALLS = {
         "FSDPStrategy(backward_prefetch='BACKWARD_POST', mixed_precision='bf16')",
         [("FSD932", "backward_prefetch='BACKWARD_POST'"), ("FSD932", "mixed_precision='bf16'")],
     ),
+    "true": ("FSDPStrategy(mixed_precision=True)", [("FSD932", "mixed_precision=True")]),
     "no text": ("FSDPStrategy(backward_prefetch=None, mixed_precision=None, timeout=None)", []),
     "mesh": ("FSDPStrategy(device_mesh=(2, 4))", [("FSD934", "device_mesh=(2, 4)")]),
     "mesh with a strategy": (

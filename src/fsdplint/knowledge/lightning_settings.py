@@ -31,7 +31,6 @@ PACKAGES = ("lightning", "pytorch-lightning", "lightning-fabric")
 # What is in each file that names one.
 STRATEGY_NAMES = tuple(_NAMES)
 OWNER_NAMES = ("Trainer", "Fabric")
-WORD = "fsdp"
 
 # Names of the table that are no arguments of a strategy, see the script.
 CLIP, PRECISIONS, WORDS = "(clip)", "(precision)", "(word)"

@@ -62,7 +62,7 @@ def _reason(program: Program, made: StrategyCall, argument: ir.Argument) -> str:
         return "raises a KeyError: `ShardingStrategy` has no such member"
     if name == PREFETCH and isinstance(argument.value, ir.Constant) and isinstance(value, str):
         return "prefetches nothing, without a message: FSDP compares it with `BackwardPrefetch`"
-    if name == MIXED_PRECISION and isinstance(value, str):
+    if name == MIXED_PRECISION and (isinstance(value, str) or value is True):
         return "fails once the model is set up: FSDP takes a `MixedPrecision`"
     if name == TIMEOUT and isinstance(value, (int, float)) and not isinstance(value, bool):
         return "fails when the processes meet: PyTorch takes a `timedelta`"

@@ -71,8 +71,9 @@ def _sizes(settings: StrategySettings, owner: Arguments) -> Iterator[Report]:
         )
         yield _report(settings, place, text)
         return
-    known = isinstance(data, int) and isinstance(tensor, int) and isinstance(devices, int)
-    if known and data * tensor != devices * nodes:
+    if not (isinstance(data, int) and isinstance(tensor, int) and isinstance(devices, int)):
+        return
+    if data * tensor != devices * nodes:
         text = (
             f"`{DATA_SIZE}={data}` times `{TENSOR_SIZE}={tensor}` is not the number of "
             f"processes, {devices * nodes}: it fails when processes meet"
