@@ -152,6 +152,10 @@ CALLS = {
         "L.Trainer(strategy=ModelParallelStrategy(data_parallel_size=4), num_nodes=nodes)",
         [],
     ),
+    "one size and more": (
+        "L.Trainer(strategy=ModelParallelStrategy(data_parallel_size=4, **more), devices=8)",
+        [],
+    ),
     "precision": (
         "L.Trainer(strategy='fsdp', precision='transformer-engine')",
         [("FSD935", "precision='transformer-engine'")],
@@ -193,6 +197,11 @@ FLOWS = {
     "one of two values": (
         "    return L.Trainer(strategy='fsdp' if fsdp else 'ddp', gradient_clip_val=1)\n",
         True,
+    ),
+    "the other arm": (
+        "    s = 'ddp'\n    if fsdp:\n        s = 'fsdp'\n        print(s)\n"
+        "    else:\n        return L.Trainer(strategy=s, gradient_clip_val=1)\n",
+        False,
     ),
     "a parameter": ("    return L.Trainer(strategy=fsdp, gradient_clip_val=1)\n", False),
 }

@@ -45,7 +45,9 @@ CLIP_VALUE, CLIP_ALGORITHM, BY_NORM = "gradient_clip_val", "gradient_clip_algori
 BACKWARD_PREFETCH = ("torch.distributed.fsdp", "BackwardPrefetch")
 # A module with this method clips by itself, and one with one of these shards by itself.
 CLIPS = "configure_gradient_clipping"
-WRAPS = re.compile(r"\bconfigure_(?:sharded_)?model\b|\bwrap\(|\bFullyShardedDataParallel\b")
+WRAPS = re.compile(
+    r"\bconfigure_(?:sharded_)?model\b|\bwrap\(|\bFullyShardedDataParallel\b|\bfully_shard\b"
+)
 MODULE = "LightningModule"
 # What reads files for a trainer.
 CLI = "LightningCLI"
