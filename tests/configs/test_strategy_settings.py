@@ -81,7 +81,7 @@ CALLS = {
         [("FSD932", "sharding_strategy='hybrid'")],
     ),
     "strategies": (
-        "FSDPStrategy(sharding_strategy='full_shard'), "
+        "FSDPStrategy(sharding_strategy='shard_grad_op'), "
         "FSDPStrategy(sharding_strategy=ShardingStrategy.NO_SHARD)",
         [],
     ),
