@@ -48,12 +48,14 @@ class Projects:
         accelerate: what the releases of accelerate do that a project admits.
         transformers: the same of transformers.
         axolotl: the same of axolotl.
+        lightning: the same of Lightning.
         readers: who reads a file.
     """
 
     accelerate: Releases
     transformers: Releases
     axolotl: Releases
+    lightning: Releases
     readers: Readers
 
 
@@ -137,6 +139,17 @@ def _read_axolotl(source: SourceFile, projects: Projects) -> object | None:
     return axolotl.read(source.path, source.text, node, projects.axolotl(Path(source.path)))
 
 
+def _read_strategy(source: SourceFile, projects: Projects) -> object | None:
+    from fsdplint.configs import lightning
+    from fsdplint.configs.document import parse
+
+    if not lightning.looks_like(source.text):
+        return None
+    node = parse(source.text, source.path)
+    releases = projects.lightning(Path(source.path))
+    return lightning.read(source.path, source.text, node, releases, projects.readers)
+
+
 def _read_launch(source: SourceFile, projects: Projects) -> object | None:
     from fsdplint.configs import launch_lines
 
@@ -181,6 +194,14 @@ KINDS = (
         ("base_model",),
         _read_axolotl,
         "fsdplint.configs.axolotl.AxolotlSettings",
+        tells_launch=False,
+    ),
+    Kind(
+        "strategy",
+        lambda path: path.endswith((".yaml", ".yml")),
+        ("FSDPStrategy", "ModelParallelStrategy", "fsdp"),
+        _read_strategy,
+        "fsdplint.configs.lightning.StrategySettings",
         tells_launch=False,
     ),
 )
@@ -365,6 +386,7 @@ def _projects(overlay: Mapping[str, SourceFile], *, alone: bool = False) -> Proj
         accelerate=cache(_releases),
         transformers=cache(_releases_of_transformers),
         axolotl=cache(_releases_of_axolotl),
+        lightning=cache(_releases_of_lightning),
         readers=Readers(overlay, alone=alone),
     )
 
@@ -402,3 +424,11 @@ def _releases_of_axolotl(path: Path) -> tuple[Release, ...]:
 
     root = project_root(path)
     return admitted(own_release(root) or pinned(root, PACKAGE))
+
+
+def _releases_of_lightning(path: Path) -> tuple[Release, ...]:
+    """Return what the releases of Lightning do that the project around ``path`` admits."""
+    from fsdplint.knowledge.lightning_settings import admitted
+    from fsdplint.settings.pins import pinned
+
+    return admitted(partial(pinned, project_root(path)))

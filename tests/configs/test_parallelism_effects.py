@@ -104,7 +104,6 @@ def test_processes_are_lost_where_it_is_said(machines: int, processes: int, rank
 
 
 def test_the_table_is_what_the_installed_release_does() -> None:
-    scripts = str(Path(__file__).parents[2] / "scripts")
     rows = measured_in([], "parallelism_settings")
     assert {name for name, _, effect, _ in rows if effect} == set(settings()[-1].names(2))
     assert set(SIZES) <= set(settings()[-1].names(2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -112,6 +112,10 @@ class Readers:
             every = _contents(key[0], suffixes)
             self._found[key] = any(data is None or wanted.search(data) for data in every)
         return self._found[key]
+
+    def searches(self, path: str) -> Callable[[re.Pattern[str]], bool]:
+        """Return a function that says whether code of the project of a file may have a pattern."""
+        return lambda pattern: self.may_have(path, pattern.pattern.encode(), _CODE)
 
 
 def _contents(root: Path, suffixes: tuple[str, ...]) -> Iterator[bytes | None]:
