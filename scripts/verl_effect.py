@@ -60,7 +60,7 @@ class _Anything(ABCMeta):
 
 
 class _Package(types.ModuleType):
-    __path__: list[str] = []
+    __path__ = ()  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Any:
         if name == "__version__":
@@ -75,7 +75,9 @@ class _Finder(MetaPathFinder, Loader):
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         root = name.partition(".")[0]
-        if root in REAL or root in sys.stdlib_module_names or root[0] == "_" or root.endswith("npu"):
+        real = root in REAL or root in sys.stdlib_module_names
+        # What is optional for PyTorch is not there.
+        if real or root.startswith("_") or root.endswith("npu"):
             return None
         return ModuleSpec(name, self, is_package=True)
 
@@ -233,6 +235,6 @@ def _function(path: Path, name: str, names: _Names) -> Callable[..., Any]:
     module = ast.fix_missing_locations(ast.Module([*future, found[0]], []))
     code = compile(module, str(path), "exec")
     plain = {"__builtins__": builtins}
-    exec(code, plain)  # noqa: S102
+    exec(code, plain)
     made: Any = plain[name]
     return types.FunctionType(made.__code__, names, name, made.__defaults__)

@@ -4,9 +4,10 @@ python scripts/verl_settings.py WHEELS     # a folder with the newest wheel of e
 
 Of Python packages the script needs Hydra, NumPy and PyTorch. In the table
 `src/fsdplint/knowledge/verl_settings.csv` a row of the version 0 says in which releases the
-configuration of PPO has a setting. One of 1 or 2 says whether it has an effect where the strategy
-is `fsdp` or `fsdp2`; settings that are read in other places than where the model is sharded have
-none of these rows. Of `strategy`, 2 says whether FSDP2 shards if it is `fsdp2`.
+configuration of PPO has a setting, and what is the default of a switch. One of 1 or 2 says whether
+it has an effect where the strategy is `fsdp` or `fsdp2`; settings that are read in other places
+than where the model is sharded have none of these rows. Of `strategy`, 1 says whether FSDP1 shards
+if nothing is given, and 2 whether FSDP2 does if it is `fsdp2`.
 """
 
 from __future__ import annotations
@@ -36,10 +37,14 @@ _RUN = frozenset(
         "_build_model_optimizer",
         "_build_critic_model_optimizer",
         "_build_fsdp_module",
+        "_build_model",  # of a reward model, which has settings of its own
         "apply_fsdp2",
     }
 )
-_FOR_OTHERS = ("megatron", "torchtitan", "veomni", "automodel", "mindspeed", "turbo", "config/")
+_FOR_OTHERS = (
+    *("megatron", "torchtitan", "veomni", "automodel", "mindspeed", "turbo", "_sft_", "sft_"),
+    "config/",
+)
 
 
 def measured() -> Iterator[Row]:
@@ -51,26 +56,29 @@ def measured() -> Iterator[Row]:
 
     package = Path(verl.__file__).parent
     config = verl_effect.compose(package, ())
-    elsewhere = _read_elsewhere(package)
+    here, elsewhere = _read_in(package)
     for role, (part, *sections) in ROLES.items():
-        names = [f"{part}.{name}" for section in sections for name in _leaves(config, part, section)]
-        yield from ((name, 0, True, "") for name in (*names, f"{part}.strategy"))
-        for name in (*names, f"{part}.strategy"):
+        own = f"{part}.strategy"
+        names = [name for section in sections for name in _leaves(config, f"{part}.{section}")]
+        yield from ((name, 0, True, _default(config, name)) for name in (*names, own))
+        calls = verl_effect.effect(package, role, ())
+        yield own, 1, any(call.startswith("FSDP(") for call in calls), ""
+        for name in (*names, own):
             if name.endswith(".strategy"):
                 calls = verl_effect.effect(package, role, (f"{name}=fsdp2",))
                 yield name, 2, any(call.startswith("fully_shard(") for call in calls), ""
         for name in names:
-            if name.rpartition(".")[2] not in elsewhere and _is_switch(config, name):
+            if name.rpartition(".")[2] in here - elsewhere and _default(config, name):
                 effects = [_has_effect(package, role, name, strategy) for strategy in STRATEGIES]
                 if any(effects):
                     yield from ((name, number, does, "") for number, does in enumerate(effects, 1))
 
 
-def _leaves(config: Any, part: str, section: str) -> list[str]:
-    """Return the names of the settings in a section, from the part on."""
+def _leaves(config: Any, section: str) -> list[str]:
+    """Return the names of the settings in a section."""
     from omegaconf import DictConfig, OmegaConf
 
-    found = OmegaConf.select(config, f"{part}.{section}")
+    found = OmegaConf.select(config, section)
     if not isinstance(found, DictConfig):
         return []
     plain = OmegaConf.to_container(found, resolve=False)
@@ -85,10 +93,12 @@ def _flat(plain: dict[Any, Any]) -> Iterator[str]:
             yield from (f"{name}.{rest}" for rest in _flat(value))
 
 
-def _is_switch(config: Any, name: str) -> bool:
+def _default(config: Any, name: str) -> str:
+    """Return the default of a switch, "" if it is another setting."""
     from omegaconf import OmegaConf
 
-    return isinstance(OmegaConf.select(config, name), bool)
+    value = OmegaConf.select(config, name)
+    return str(value).lower() if isinstance(value, bool) else ""
 
 
 def _has_effect(package: Path, role: str, name: str, strategy: str) -> bool:
@@ -99,13 +109,19 @@ def _has_effect(package: Path, role: str, name: str, strategy: str) -> bool:
     return results[0] != results[1]
 
 
-def _read_elsewhere(package: Path) -> set[str]:
-    """Return what is read in another function than those that are run."""
-    found: set[str] = set()
+def _read_in(package: Path) -> tuple[set[str], set[str]]:
+    """Return what is read in the functions that are run, and in others."""
+    here: set[str] = set()
+    elsewhere: set[str] = set()
     for file in package.rglob("*.py"):
-        if not any(word in file.relative_to(package).as_posix() for word in _FOR_OTHERS):
-            found.update(_read(ast.parse(file.read_text("utf-8"))))
-    return found
+        if any(word in file.relative_to(package).as_posix() for word in _FOR_OTHERS):
+            continue
+        tree = ast.parse(file.read_text("utf-8"))
+        elsewhere.update(_read(tree))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.name in _RUN:
+                here.update(_read(node))
+    return here, elsewhere
 
 
 def _read(node: ast.AST) -> Iterator[str]:
@@ -117,10 +133,16 @@ def _read(node: ast.AST) -> Iterator[str]:
             # `self.x = config.x`, where what reads it reads `self.x`.
             yield from (each for each in _read(child.value) if each != child.targets[0].attr)
             continue
+        keys: list[ast.expr] = []
         if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Load):
             yield child.attr
-        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
-            yield child.value
+        elif isinstance(child, ast.Subscript):
+            keys = [child.slice]
+        elif isinstance(child, ast.Call):
+            keys = child.args[:2]  # of `get` and `getattr`
+        for key in keys:
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value
         yield from _read(child)
 
 

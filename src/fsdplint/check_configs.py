@@ -45,11 +45,13 @@ class Projects:
     Attributes:
         accelerate: what the releases of accelerate do that a project admits.
         transformers: the same of transformers.
+        verl: the same of verl.
         readers: who reads a file.
     """
 
     accelerate: Releases
     transformers: Releases
+    verl: Releases
     readers: Readers
 
 
@@ -111,6 +113,12 @@ def _read_launch(source: SourceFile, _: Projects) -> object | None:
     return launch_lines.read(source.path, source.text)
 
 
+def _read_verl(source: SourceFile, projects: Projects) -> object | None:
+    from fsdplint.configs import verl_lines
+
+    return verl_lines.read(source.path, source.text, projects.verl(Path(source.path)))
+
+
 def _lines_of_shell(source: SourceFile) -> Iterable[LogicalLine]:
     from fsdplint.configs.launch_lines import shell_of
 
@@ -139,6 +147,15 @@ KINDS = (
         ("fsdp", "_to_wrap"),
         _read_trainer,
         "fsdplint.configs.trainer.TrainerSettings",
+        tells_launch=False,
+    ),
+    Kind(
+        "verl",
+        is_script,
+        ("actor_rollout_ref.",),
+        _read_verl,
+        "fsdplint.configs.verl_lines.VerlScript",
+        lines=_lines_of_shell,
         tells_launch=False,
     ),
 )
@@ -303,7 +320,9 @@ def _invalid(source: SourceFile, problem: InvalidSyntax) -> Finding:
 def _projects() -> Projects:
     from fsdplint.configs.readers import Readers
 
-    return Projects(cache(_releases), cache(_releases_of_transformers), Readers())
+    return Projects(
+        cache(_releases), cache(_releases_of_transformers), cache(_releases_of_verl), Readers()
+    )
 
 
 def _releases(path: Path) -> tuple[Release, ...]:
@@ -326,3 +345,11 @@ def _releases_of_transformers(path: Path) -> tuple[Release, ...]:
     from fsdplint.settings.pins import pinned
 
     return admitted(pinned(project_root(path), "transformers"))
+
+
+def _releases_of_verl(path: Path) -> tuple[Release, ...]:
+    """Return what the releases of verl do that the project around ``path`` admits."""
+    from fsdplint.knowledge.verl_settings import admitted
+    from fsdplint.settings.pins import pinned
+
+    return admitted(pinned(project_root(path), "verl"))

@@ -1,0 +1,249 @@
+"""Commands that train with verl: Hydra's overrides on them, each with its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint.configs.launch_lines import shell_of
+from fsdplint.configs.shell import Command, NotUnderstoodError, Scope, Script, Word
+from fsdplint.files.decoding import SourceError
+from fsdplint.files.discover import project_root
+from fsdplint.files.file import regular
+from fsdplint.finding import Edit, Span
+from fsdplint.knowledge.accelerate_settings import Settings
+from fsdplint.knowledge.verl_settings import (
+    ACTOR,
+    BASE_CONFIG,
+    DEFAULT_STRATEGY,
+    ENGINE,
+    GROUP,
+    PACKAGE,
+    PARTS,
+    REF,
+    STRATEGIES,
+    STRATEGY,
+    VERSION_FILE,
+    decides,
+    of_copy,
+)
+
+PREFIX = "actor_rollout_ref."
+_OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=")
+_OF_HYDRA = re.compile(r"--config-(name|path|dir)|-c[npd]")
+_FILE = re.compile(r"(?:.*/)?verl/trainer/main_\w+\.py")
+_FROM_USER = re.compile(r"\"?\$(?:[@*]|\{[@*]\})\"?")
+_MOST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """`key=value` on a command.
+
+    Attributes:
+        sign: "+" if it adds a setting, "++" if it adds or changes one, else "".
+        value: None if it is unknown.
+        start: the place of the word, and that of the key in it.
+        is_apart: whether it stands in an array that the command names.
+    """
+
+    sign: str
+    name: str
+    value: str | None
+    start: int
+    end: int
+    key_start: int
+    is_apart: bool
+
+    @property
+    def word(self) -> str:
+        """The value in lower case, "" if it is unknown."""
+        return (self.value or "").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class VerlLine:
+    """A command that trains with verl.
+
+    Attributes:
+        is_whole: whether there are no other overrides than those, but for the script's arguments.
+        is_base: whether the overrides change verl's own configuration of PPO.
+    """
+
+    command: Command
+    overrides: tuple[Override, ...]
+    is_whole: bool
+    is_base: bool
+
+    def get(self, name: str) -> Override | None:
+        """Return the override of a setting that counts, which is the last."""
+        return next((each for each in reversed(self.overrides) if each.name == name), None)
+
+    def strategy(self, model: str, releases: tuple[Settings, ...]) -> str | None:
+        """Return the strategy that shards a model, None if it is unknown or not of FSDP."""
+        name = f"{PARTS[model]}.{STRATEGY}"
+        found = self.get(name)
+        if found is None:
+            if model == REF:
+                return self.strategy(ACTOR, releases)
+            return DEFAULT_STRATEGY if self.is_whole and self.is_base else None
+        if model == REF and not all(decides(release, name) for release in releases):
+            # Some release asks the actor's.
+            return found.value if found.value == self.strategy(ACTOR, releases) else None
+        return found.value if found.value in STRATEGIES else None
+
+
+@dataclass(frozen=True, slots=True)
+class VerlScript:
+    """A script with commands that train with verl.
+
+    Attributes:
+        releases: what the releases of verl that the project admits do with settings.
+        has_copy: whether the project has verl's code, which may be changed.
+    """
+
+    path: str
+    text: str
+    lines: tuple[VerlLine, ...]
+    releases: tuple[Settings, ...]
+    has_copy: bool
+
+    @property
+    def verl(self) -> str:
+        """The releases that are looked at, as users name them."""
+        return shown(self.releases)
+
+    def span(self, override: Override) -> Span:
+        """Return the place of an override."""
+        return Span(self.path, override.start, override.end)
+
+    def written(self, override: Override) -> str:
+        """Return an override as it is written, without quotes."""
+        return " ".join(self.text[override.start : override.end].strip("'\"").split())
+
+    def removal(self, line: VerlLine, override: Override) -> Edit:
+        """Return the edit that removes an override, with the blanks in front of it."""
+        start = max(word.end for word in line.command.words if word.end <= override.start)
+        return Edit(Span(self.path, start, override.end), "")
+
+    def renaming(self, override: Override, name: str) -> Edit:
+        """Return the edit that gives an override another key, without a sign."""
+        end = override.key_start + len(override.sign) + len(override.name)
+        return Edit(Span(self.path, override.key_start, end), name)
+
+
+def shown(releases: tuple[Settings, ...]) -> str:
+    """Return releases as users name them."""
+    first, last = (".".join(map(str, releases[i].release)) for i in (0, -1))
+    return f"verl {last}" if first == last else f"verl {first} to {last}"
+
+
+def read(path: str, text: str, releases: tuple[Settings, ...]) -> VerlScript | None:
+    """Return the script that a text is, None if it is not understood or trains nothing.
+
+    Args:
+        releases: those that the project's requirements admit.
+    """
+    try:
+        script = shell_of(path, text)
+    except NotUnderstoodError:
+        return None
+    copied = _copied(Path(path))
+    admitted = releases if copied is None else of_copy(copied)
+    lines = tuple(each for command in script.commands if (each := _line(script, command)))
+    if not lines or not admitted:
+        return None
+    return VerlScript(path, text, lines, admitted, copied is not None)
+
+
+def _copied(path: Path) -> str | None:
+    """Return what the version file of a copy of verl says, None if the project has no copy."""
+    root = project_root(path)
+    for folder in path.parents:
+        for place in (folder, folder / "verl"):
+            try:
+                return regular(place / VERSION_FILE, _MOST).decode("utf-8", "replace")
+            except (OSError, SourceError):
+                continue
+        if folder == root:
+            break
+    return None
+
+
+def _line(script: Script, command: Command) -> VerlLine | None:
+    program = _program(command)
+    if program is None:
+        return None
+    index, is_base = program
+    words = list(_words(script, command, index))
+    overrides = tuple(each for word in words if (each := _override(script, *word)))
+    if not any(each.name.startswith(PREFIX) for each in overrides):
+        return None
+    own = any(_has_own_config(script, *word) for word in words)
+    whole = len(overrides) == len(words) - sum(_is_from_user(script, word) for word, *_ in words)
+    named = {each.name for each in overrides}
+    other = ENGINE in named or GROUP in named or any("." not in name for name in named)
+    return VerlLine(command, overrides, whole and not other, is_base and not own)
+
+
+def _program(command: Command) -> tuple[int, bool] | None:
+    """Return the index of the first word behind a program, and whether it is verl's own."""
+    words = command.words
+    for index in range(command.assigns, len(words)):
+        text = words[index].literal or ""
+        if text == "-m" and index + 1 < len(words):
+            return index + 2, (words[index + 1].literal or "").startswith(PACKAGE)
+        if text.endswith(".py"):
+            return index + 1, _FILE.fullmatch(text) is not None
+    return None
+
+
+def _words(script: Script, command: Command, index: int) -> Iterator[tuple[Word, Command, bool]]:
+    """Yield the words of a command from an index on, those of arrays that it names too."""
+    for word in command.words[index:]:
+        elements = script.elements(word, command)
+        if elements is None:
+            yield word, command, False
+        else:
+            # What is in an array was expanded where it was set.
+            yield from ((each, Command((each,), 0, Scope.ALWAYS), True) for each in elements)
+
+
+def _override(script: Script, word: Word, at: Command, is_apart: bool) -> Override | None:
+    text = script.text_of(word, at)
+    known = isinstance(text, str)
+    first = text if isinstance(text, str) else _beginning(word)
+    found = _OVERRIDE.match(first)
+    if found is None:
+        return None
+    key_start = script.text.find(found[0], word.start, word.end)
+    value = str(text)[found.end() :].strip("'\"") if known else None
+    if key_start < 0:
+        return None
+    return Override(found[1], found[2], value, word.start, word.end, key_start, is_apart)
+
+
+def _beginning(word: Word) -> str:
+    """Return the literal text that a word begins with."""
+    texts: list[str] = []
+    for part in word.parts:
+        if not isinstance(part, str):
+            break
+        texts.append(part)
+    return "".join(texts)
+
+
+def _has_own_config(script: Script, word: Word, at: Command, _apart: bool) -> bool:
+    text = script.text_of(word, at)
+    if not isinstance(text, str):
+        return False
+    option, _, value = text.partition("=")
+    if not _OF_HYDRA.fullmatch(option):
+        return False
+    return value.strip("'\"").removesuffix(".yaml") != BASE_CONFIG
+
+
+def _is_from_user(script: Script, word: Word) -> bool:
+    return _FROM_USER.fullmatch(script.text, word.start, word.end) is not None
