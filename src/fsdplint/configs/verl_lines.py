@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from fsdplint.configs.launch_lines import shell_of
@@ -96,10 +97,25 @@ class VerlLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Stray:
+    """An override that a shell runs as a program, since the command before it has ended.
+
+    Attributes:
+        before: the command before it.
+        others: how many overrides follow it in the same command.
+    """
+
+    override: Override
+    before: Command
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
 class VerlScript:
     """A script with commands that train with verl.
 
     Attributes:
+        strays: overrides that are not on a command.
         releases: what the releases of verl that the project admits do with settings.
         has_copy: whether the project has verl's code, which may be changed.
     """
@@ -107,6 +123,7 @@ class VerlScript:
     path: str
     text: str
     lines: tuple[VerlLine, ...]
+    strays: tuple[Stray, ...]
     releases: tuple[Settings, ...]
     has_copy: bool
 
@@ -153,9 +170,26 @@ def read(path: str, text: str, releases: tuple[Settings, ...]) -> VerlScript | N
     copied = _copied(Path(path))
     admitted = releases if copied is None else of_copy(copied)
     lines = tuple(each for command in script.commands if (each := _line(script, command)))
-    if not lines or not admitted:
+    if not lines:
         return None
-    return VerlScript(path, text, lines, admitted, copied is not None)
+    strays = tuple(_strays(script, {id(line.command) for line in lines}))
+    return VerlScript(path, text, lines, strays, admitted, copied is not None)
+
+
+def _strays(script: Script, trains: set[int]) -> Iterator[Stray]:
+    """Yield the overrides that are run behind a command that trains.
+
+    Args:
+        trains: the identities of such commands.
+    """
+    behind = False
+    for before, command in pairwise(script.commands):
+        behind = behind or id(before) in trains
+        first = None if command.assigns else _override(script, command.words[0], command, False)
+        # Without a dot it is an assignment.
+        behind = behind and first is not None and "." in first.name
+        if behind and first is not None:
+            yield Stray(first, before, len(command.words) - 1)
 
 
 def _copied(path: Path) -> str | None:

@@ -25,7 +25,8 @@ RULE = declare(
 def verl_reports(script: VerlScript) -> Iterator[Report]:
     """Yield a report for each override that Hydra refuses in every release of the project."""
     # A copy of verl, or a configuration of its own, may have other settings.
-    for line in script.lines if not script.has_copy else ():
+    judged = bool(script.releases) and not script.has_copy
+    for line in script.lines if judged else ():
         for override in line.overrides if line.is_base else ():
             section = _section(override.name)
             if not section:

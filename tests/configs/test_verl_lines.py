@@ -1,0 +1,308 @@
+"""Commands that train with verl: what is read of them, and the findings in them."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from fsdplint.check import check_text
+from fsdplint.configs.verl_lines import VerlLine, read
+from fsdplint.fixes.fixpoint import fix_files
+from fsdplint.knowledge.verl_settings import admitted, of_copy, settings
+
+VERL = "python3 -m verl.trainer.main_ppo"
+ACTOR = "actor_rollout_ref.actor"
+
+
+def line(text: str, path: str = "train.sh") -> VerlLine:
+    found = read(path, text, settings())
+    assert found is not None
+    (only,) = found.lines
+    return only
+
+
+def found(text: str, path: str = "train.sh") -> list[tuple[int, str]]:
+    """Line and rule of each finding."""
+    findings = check_text(text, path)
+    return [(text.count("\n", 0, each.span.start) + 1, each.code) for each in findings]
+
+
+def fixed(text: str) -> str:
+    """The text after all fixes, the unsafe ones too."""
+
+    def lint(texts: object) -> list[object]:
+        assert isinstance(texts, dict)
+        return list(check_text(texts[path], "train.sh"))
+
+    path = Path("train.sh").absolute().as_posix()
+    result = fix_files({path: text}, lint, unsafe=True)  # type: ignore[arg-type]
+    assert not result.discarded
+    return result.texts.get(path, text)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_base"),
+    [
+        (VERL, True),
+        ("PYTHONUNBUFFERED=1 python -m verl.experimental.fully_async_policy.main", True),
+        ("ray job submit --address=x -- python3 -m verl.trainer.main_ppo", True),
+        ("python verl/trainer/main_ppo.py", True),
+        ("python3 /opt/verl/trainer/main_ppo.py", True),
+        ("python3 -m recipe.dapo.main_dapo", False),
+        ("python3 train.py", False),
+        (f"{VERL} --config-name my_trainer", False),
+        (f"{VERL} --config-name=ppo_trainer.yaml", True),
+        (f"{VERL} --config-path=config", False),
+        (f"{VERL} -cn=mine", False),
+    ],
+)
+def test_programs(command: str, is_base: bool) -> None:
+    assert line(f"{command} {ACTOR}.strategy=fsdp2").is_base is is_base
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"echo {ACTOR}.strategy=fsdp2",
+        f"{VERL} data.train_files=x",
+        f"python3 -m verl.trainer.sft_trainer engine.strategy=fsdp2  # {ACTOR}.",
+        f"{VERL} '{ACTOR}.strategy=fsdp2",
+        f"cat <<X\n{VERL} {ACTOR}.strategy=fsdp2\nX\n",
+    ],
+)
+def test_other_commands(text: str) -> None:
+    assert read("train.sh", text, settings()) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        (f"{ACTOR}.strategy=fsdp2", f"{ACTOR}.strategy", "fsdp2"),
+        (f"'{ACTOR}.strategy=fsdp2'", f"{ACTOR}.strategy", "fsdp2"),
+        (f'{ACTOR}.strategy="fsdp2"', f"{ACTOR}.strategy", "fsdp2"),
+        (f"\"{ACTOR}.strategy='fsdp2'\"", f"{ACTOR}.strategy", "fsdp2"),
+        (f"++{ACTOR}.strategy=fsdp2", f"{ACTOR}.strategy", "fsdp2"),
+        (f"{ACTOR}.strategy=$UNKNOWN", f"{ACTOR}.strategy", None),
+        (f"{ACTOR}.strategy=fsdp {ACTOR}.strategy=fsdp2", f"{ACTOR}.strategy", "fsdp2"),
+    ],
+)
+def test_overrides(words: str, name: str, value: str | None) -> None:
+    override = line(f"{VERL} {words}").get(name)
+    assert override is not None
+    assert override.value == value
+
+
+def test_a_variable_with_one_literal_value_is_known() -> None:
+    text = f"s=fsdp2\n{VERL} {ACTOR}.strategy=$s {ACTOR}.fsdp_config.param_offload=${{s}}"
+    assert line(text).strategy("actor", settings()) == "fsdp2"
+
+
+@pytest.mark.parametrize(
+    ("words", "model", "strategy"),
+    [
+        (f"{ACTOR}.fsdp_config.fsdp_size=8", "actor", "fsdp"),
+        (f"{ACTOR}.fsdp_config.fsdp_size=8", "ref", "fsdp"),
+        (f"{ACTOR}.fsdp_config.fsdp_size=8", "critic", "fsdp"),
+        (f"{ACTOR}.strategy=fsdp2", "actor", "fsdp2"),
+        (f"{ACTOR}.strategy=fsdp2", "ref", "fsdp2"),
+        (f"{ACTOR}.strategy=fsdp2", "critic", "fsdp"),
+        (f"{ACTOR}.strategy=megatron", "actor", None),
+        (f"{ACTOR}.strategy=$X", "actor", None),
+        ("actor_rollout_ref.ref.strategy=fsdp2", "ref", None),
+        (f"{ACTOR}.strategy=fsdp2 actor_rollout_ref.ref.strategy=fsdp2", "ref", "fsdp2"),
+        (f"{ACTOR}.fsdp_config.fsdp_size=8 $EXTRA", "actor", None),
+        (f'{ACTOR}.fsdp_config.fsdp_size=8 "${{EXTRA[@]}}"', "actor", None),
+        (f'{ACTOR}.fsdp_config.fsdp_size=8 "$@"', "actor", "fsdp"),
+        (f"{ACTOR}.fsdp_config.fsdp_size=8 $@", "actor", "fsdp"),
+        (f"{ACTOR}.fsdp_config.fsdp_size=8 ~trainer.logger", "actor", None),
+        (f"{ACTOR}.fsdp_config.fsdp_size=8 model_engine=megatron", "actor", None),
+        (f"{ACTOR}.fsdp_config.fsdp_size=8 actor@{ACTOR}=mine", "actor", None),
+        (
+            f"{ACTOR}.fsdp_config.fsdp_size=8 trainer.use_legacy_worker_impl=disable",
+            "actor",
+            None,
+        ),
+    ],
+)
+def test_strategies(words: str, model: str, strategy: str | None) -> None:
+    assert line(f"{VERL} {words}").strategy(model, settings()) == strategy
+
+
+def test_the_newest_releases_ask_the_strategy_of_the_reference_model() -> None:
+    text = f"{VERL} actor_rollout_ref.ref.strategy=fsdp2"
+    assert line(text).strategy("ref", settings()[-1:]) == "fsdp2"
+
+
+def test_the_words_of_an_array_count() -> None:
+    text = f'A=(\n  {ACTOR}.strategy=fsdp2\n)\n{VERL} "${{A[@]}}"\n'
+    assert line(text).strategy("actor", settings()) == "fsdp2"
+
+
+@pytest.mark.parametrize(
+    ("words", "codes"),
+    [
+        (f"{ACTOR}.fsdp_config.strategy=fsdp2", ["FSD941"]),
+        (f"{ACTOR}.fsdp_config.strategy=fsdp", []),
+        (f"{ACTOR}.fsdp_config.strategy=fsdp2 {ACTOR}.strategy=fsdp2", []),
+        (f"{ACTOR}.fsdp_config.strategy=fsdp2 {ACTOR}.strategy=fsdp", ["FSD941"]),
+        (f"{ACTOR}.fsdp_config.strategy=fsdp2 {ACTOR}.strategy=$X", []),
+        (f"{ACTOR}.fsdp_config.strategy=fsdp2 {ACTOR}.strategy=megatron", []),
+        (f"{ACTOR}.fsdp_config.strategy=fsdp2 $X", []),
+        ("actor_rollout_ref.ref.fsdp_config.strategy=fsdp2", ["FSD941"]),
+        (f"{ACTOR}.strategy=fsdp2 actor_rollout_ref.ref.fsdp_config.strategy=fsdp2", []),
+        (f"{ACTOR}.fsdp_config.fsdp_size=1 critic.fsdp.strategy=fsdp2", ["FSD941"]),
+        (f"{ACTOR}.fsdp_config.offload_policy=True", ["FSD942"]),
+        (f"{ACTOR}.fsdp_config.offload_policy=true", ["FSD942"]),
+        (f"{ACTOR}.fsdp_config.offload_policy=False", []),
+        (f"{ACTOR}.fsdp_config.offload_policy=$X", []),
+        (f"{ACTOR}.fsdp_config.offload_policy=True {ACTOR}.strategy=fsdp2", []),
+        (f"{ACTOR}.fsdp_config.use_orig_params=True {ACTOR}.strategy=fsdp2", ["FSD942"]),
+        (f"{ACTOR}.fsdp_config.use_orig_params=True", []),
+        # Releases differ: FSDP2 reads it since 0.8.
+        (f"{ACTOR}.fsdp_config.forward_prefetch=True {ACTOR}.strategy=fsdp2", []),
+        # It is read in other places, too.
+        (f"{ACTOR}.fsdp_config.param_offload=True {ACTOR}.strategy=fsdp2", []),
+        (f"{ACTOR}.fsdp_config.grad_offload=True", ["FSD943"]),
+        (f"+{ACTOR}.fsdp_config.grad_offload=True", []),
+        (f"++{ACTOR}.fsdp_config.fsdp_size=8", []),
+        (f"+{ACTOR}.fsdp_config.fsdp_size=8", ["FSD943"]),
+        # Some releases have it, and others do not.
+        (f"{ACTOR}.fsdp_config.model_dtype=bf16", []),
+        (f"+{ACTOR}.fsdp_config.model_dtype=bf16", []),
+        (f"{ACTOR}.fsdp_config.fsdp_size=1 critic.model.fsdp_config.param_offload=True", []),
+        (f"{ACTOR}.fsdp_config.fsdp_size=1 data.no_such=1", []),
+    ],
+)
+def test_findings(words: str, codes: list[str]) -> None:
+    assert [code for _, code in found(f"{VERL} {words}\n")] == codes
+
+
+def test_a_finding_is_where_the_override_is() -> None:
+    text = (
+        f"set -x\n{VERL} \\\n  data.x=1 \\\n  {ACTOR}.fsdp_config.strategy=fsdp2 \\\n  a.b=2 $@\n"
+    )
+    assert found(text) == [(4, "FSD941")]
+
+
+def test_a_setting_that_is_given_twice_is_reported_once() -> None:
+    name = f"{ACTOR}.fsdp_config.offload_policy"
+    assert found(f"{VERL} {name}=True \\\n  {name}=True\n") == [(2, "FSD942")]
+    assert found(f"{VERL} {name}=True \\\n  {name}=False\n") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            f"{ACTOR}.fsdp_config.strategy=fsdp2",
+            f"{ACTOR}.strategy=fsdp2",
+        ),
+        (
+            f'"{ACTOR}.fsdp_config.strategy=fsdp2"',
+            f'"{ACTOR}.strategy=fsdp2"',
+        ),
+        (
+            f"{ACTOR}.fsdp_config.param_ofload=True",
+            f"{ACTOR}.fsdp_config.param_offload=True",
+        ),
+        (
+            f"+{ACTOR}.fsdp_config.fsdp_size=8",
+            f"{ACTOR}.fsdp_config.fsdp_size=8",
+        ),
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_fixes_change_the_key_alone(old: str, new: str, newline: str) -> None:
+    form = newline.join(
+        ("# a comment", f"{VERL} \\", "  a.b=1 \\", "  {} \\", "  c.d=2  # end", "")
+    )
+    assert fixed(form.format(old)) == form.format(new)
+
+
+def test_a_setting_is_removed_with_its_line() -> None:
+    name = f"{ACTOR}.fsdp_config.offload_policy"
+    assert fixed(f"{VERL} \\\n  a.b=1 \\\n  {name}=True \\\n  c.d=2\n") == (
+        f"{VERL} \\\n  a.b=1 \\\n  c.d=2\n"
+    )
+
+
+def test_an_array_is_left_as_it_is() -> None:
+    text = f'A=(\n  {ACTOR}.fsdp_config.strategy=fsdp2\n)\n{VERL} "${{A[@]}}"\n'
+    assert found(text) == [(2, "FSD941")]
+    assert fixed(text) == text
+
+
+def project(folder: Path, **files: str) -> str:
+    for name, text in files.items():
+        file = folder / name.replace("__", "/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (folder / ".git").mkdir()
+    return str(folder / "train.sh")
+
+
+@pytest.mark.parametrize(
+    ("version", "codes"),
+    [
+        ("0.9.1", ["FSD941"]),
+        ("0.7.0.dev", ["FSD941"]),
+        ("0.1", []),
+        ("0.10.0.dev", []),
+        ("main", []),
+    ],
+)
+def test_a_copy_of_verl_says_which_release_counts(
+    tmp_path: Path, version: str, codes: list[str]
+) -> None:
+    path = project(tmp_path, verl__version__version=f"{version}\n")
+    text = f"{VERL} {ACTOR}.fsdp_config.strategy=fsdp2 {ACTOR}.fsdp_config.own=1\n"
+    assert [code for _, code in found(text, path)] == codes
+
+
+@pytest.mark.parametrize(
+    ("pin", "codes"),
+    [
+        ("verl==0.7.1", ["FSD942"]),
+        ("verl>=0.8", ["FSD943"]),
+        ("verl==0.2", []),
+    ],
+)
+def test_requirements_say_which_releases_count(tmp_path: Path, pin: str, codes: list[str]) -> None:
+    (tmp_path / "requirements.txt").write_text(f"{pin}\n")
+    path = project(tmp_path)
+    prefetch = f"{ACTOR}.strategy=fsdp2 {ACTOR}.fsdp_config.forward_prefetch=True"
+    text = f"{VERL} {prefetch} critic.model.fsdp_config.param_offload=True\n"
+    assert [code for _, code in found(text, path)] == codes
+
+
+def test_a_setting_that_moved_is_named(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("verl==0.9.1\n")
+    path = project(tmp_path)
+    text = f"{VERL} {ACTOR}.strategy=fsdp2 critic.model.fsdp_config.param_offload=True\n"
+    (finding,) = check_text(text, path)
+    assert "did you mean `critic.fsdp.param_offload`" in finding.message
+
+
+def test_releases_of_a_copy() -> None:
+    def releases(version: str) -> list[tuple[int, int]]:
+        return [each.release for each in of_copy(version)]
+
+    assert releases("0.8.0\n") == [(0, 8)]
+    assert releases("0.8.0.dev") == [(0, 7), (0, 8)]
+    assert releases("0.8.0.dev0") == [(0, 7), (0, 8)]
+    assert releases("0.4.1.dev") == [(0, 4)]
+    assert releases("0.3.0") == []
+    assert releases("") == []
+    assert admitted(None) == settings()
+
+
+def test_releases_are_in_order() -> None:
+    releases = [each.release for each in settings()]
+    assert releases == sorted(set(releases))
+
+
+def test_bad_input_is_no_verl() -> None:
+    for text in ("", "actor_rollout_ref.", f"{VERL} actor_rollout_ref.=", f"{VERL} \0{ACTOR}.a=1"):
+        assert found(textwrap.dedent(text)) == []
