@@ -7,7 +7,8 @@ Of Python packages the script needs Hydra, NumPy and PyTorch. In the table
 configuration of PPO has a setting, and what is the default of a switch. One of 1 or 2 says whether
 it has an effect where the strategy is `fsdp` or `fsdp2`; settings that are read in other places
 than where the model is sharded have none of these rows. Of `strategy`, 1 says whether FSDP1 shards
-if nothing is given, and 2 whether FSDP2 does if it is `fsdp2`.
+if nothing is given, and 2 whether FSDP2 does if it is `fsdp2`. "(one engine)" says whether all
+programs of verl shard by the same code.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def measured() -> Iterator[Row]:
     package = Path(verl.__file__).parent
     config = verl_effect.compose(package, ())
     here, elsewhere = _read_in(package)
+    yield "(one engine)", 0, not (package / "workers/fsdp_workers.py").exists(), ""
     for role, (part, *sections) in ROLES.items():
         own = f"{part}.strategy"
         names = [name for section in sections for name in _leaves(config, f"{part}.{section}")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import textwrap
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from fsdplint.check import check_text
 from fsdplint.configs.verl_lines import VerlLine, read
 from fsdplint.fixes.fixpoint import fix_files
-from fsdplint.knowledge.verl_settings import admitted, of_copy, settings
+from fsdplint.knowledge.verl_settings import DECIDED_BY, of_copy, settings
 
 VERL = "python3 -m verl.trainer.main_ppo"
 ACTOR = "actor_rollout_ref.actor"
@@ -42,32 +43,51 @@ def fixed(text: str) -> str:
     return result.texts.get(path, text)
 
 
+MAIN = "verl.trainer.main_ppo"
+ASYNC = "verl.experimental.fully_async_policy.fully_async_main"
+
+
 @pytest.mark.parametrize(
-    ("command", "is_base"),
+    ("command", "program", "is_base"),
     [
-        (VERL, True),
-        ("PYTHONUNBUFFERED=1 python -m verl.experimental.fully_async_policy.main", True),
-        ("ray job submit --address=x -- python3 -m verl.trainer.main_ppo", True),
-        ("python verl/trainer/main_ppo.py", True),
-        ("python3 /opt/verl/trainer/main_ppo.py", True),
-        ("python3 -m recipe.dapo.main_dapo", False),
-        ("python3 train.py", False),
-        (f"{VERL} --config-name my_trainer", False),
-        (f"{VERL} --config-name=ppo_trainer.yaml", True),
-        (f"{VERL} --config-path=config", False),
-        (f"{VERL} -cn=mine", False),
+        (VERL, MAIN, True),
+        (f"PYTHONUNBUFFERED=1 python -m {ASYNC}", ASYNC, True),
+        (f"ray job submit --address=x -- python3 -m {MAIN}", MAIN, True),
+        ("python verl/trainer/main_ppo.py", MAIN, True),
+        ("python3 /opt/verl/trainer/main_ppo.py", MAIN, True),
+        ("python3 my_verl/trainer/main_ppo.py", "", True),
+        ("python3 -m recipe.dapo.main_dapo", "", True),
+        ("python3 train.py", "", True),
+        (f"{VERL} --config-name my_trainer", MAIN, False),
+        (f"{VERL} --config-name=ppo_trainer.yaml", MAIN, True),
+        (f"{VERL} --config-path=config", MAIN, False),
+        (f"{VERL} -cn=mine", MAIN, False),
     ],
 )
-def test_programs(command: str, is_base: bool) -> None:
-    assert line(f"{command} {ACTOR}.strategy=fsdp2").is_base is is_base
+def test_programs(command: str, program: str, is_base: bool) -> None:
+    found = line(f"{command} {ACTOR}.strategy=fsdp2")
+    assert (found.program, found.is_base) == (program, is_base)
+
+
+def test_what_was_measured_is_known() -> None:
+    main, own = (
+        line(f"python -m {name} {ACTOR}.strategy=fsdp2") for name in (MAIN, "recipe.main_ppo")
+    )
+    experimental = line(f"python -m {ASYNC} {ACTOR}.strategy=fsdp2")
+    other = line(f"{VERL} {ACTOR}.strategy=fsdp2 trainer.use_legacy_worker_impl=disable")
+    for releases, known in ((settings(), (True, False)), (settings()[-2:], (True, True))):
+        assert main.is_known(releases) is known[0]
+        assert experimental.is_known(releases) is known[1]
+        assert other.is_known(releases) is known[1]
+        assert not own.is_known(releases)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         f"echo {ACTOR}.strategy=fsdp2",
-        f"{VERL} data.train_files=x",
-        f"python3 -m verl.trainer.sft_trainer engine.strategy=fsdp2  # {ACTOR}.",
+        f"python3 train.py data.train_files=x  # {ACTOR}.",
+        f"python3 -m verl.model_merger merge --backend fsdp  # {ACTOR}.",
         f"{VERL} '{ACTOR}.strategy=fsdp2",
         f"cat <<X\n{VERL} {ACTOR}.strategy=fsdp2\nX\n",
     ],
@@ -119,11 +139,6 @@ def test_a_variable_with_one_literal_value_is_known() -> None:
         (f"{ACTOR}.fsdp_config.fsdp_size=8 ~trainer.logger", "actor", None),
         (f"{ACTOR}.fsdp_config.fsdp_size=8 model_engine=megatron", "actor", None),
         (f"{ACTOR}.fsdp_config.fsdp_size=8 actor@{ACTOR}=mine", "actor", None),
-        (
-            f"{ACTOR}.fsdp_config.fsdp_size=8 trainer.use_legacy_worker_impl=disable",
-            "actor",
-            None,
-        ),
     ],
 )
 def test_strategies(words: str, model: str, strategy: str | None) -> None:
@@ -158,7 +173,8 @@ def test_the_words_of_an_array_count() -> None:
         (f"{ACTOR}.fsdp_config.offload_policy=False", []),
         (f"{ACTOR}.fsdp_config.offload_policy=$X", []),
         (f"{ACTOR}.fsdp_config.offload_policy=True {ACTOR}.strategy=fsdp2", []),
-        (f"{ACTOR}.fsdp_config.use_orig_params=True {ACTOR}.strategy=fsdp2", ["FSD942"]),
+        # FSDP2 always has them.
+        (f"{ACTOR}.fsdp_config.use_orig_params=True {ACTOR}.strategy=fsdp2", []),
         (f"{ACTOR}.fsdp_config.use_orig_params=True", []),
         # Releases differ: FSDP2 reads it since 0.8.
         (f"{ACTOR}.fsdp_config.forward_prefetch=True {ACTOR}.strategy=fsdp2", []),
@@ -236,7 +252,7 @@ def test_an_array_is_left_as_it_is() -> None:
 
 def project(folder: Path, **files: str) -> str:
     for name, text in files.items():
-        file = folder / name.replace("__", "/")
+        file = folder / ("verl/__init__.py" if name == "init" else name.replace("__", "/"))
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     (folder / ".git").mkdir()
@@ -244,21 +260,32 @@ def project(folder: Path, **files: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("version", "codes"),
+    ("version", "line", "program", "codes"),
     [
-        ("0.9.1", ["FSD941"]),
-        ("0.7.0.dev", ["FSD941"]),
-        ("0.1", []),
-        ("0.10.0.dev", []),
-        ("main", []),
+        ("0.9.1", "", MAIN, ["FSD941"]),
+        ("0.7.0.dev", "", MAIN, ["FSD941"]),
+        ("0.1", "", MAIN, []),
+        ("0.10.0.dev", "", MAIN, []),
+        ("main", "", MAIN, []),
+        # What is between 0.7 and 0.8 may use the other engine.
+        ("0.8.0.dev", "", ASYNC, []),
+        ("0.8.0.dev", DECIDED_BY, ASYNC, ["FSD941"]),
+        ("0.10.0.dev", DECIDED_BY, ASYNC, ["FSD941"]),
+        ("0.10.0.dev", DECIDED_BY, "recipe.main_ppo", []),
     ],
 )
 def test_a_copy_of_verl_says_which_release_counts(
-    tmp_path: Path, version: str, codes: list[str]
+    tmp_path: Path, version: str, line: str, program: str, codes: list[str]
 ) -> None:
-    path = project(tmp_path, verl__version__version=f"{version}\n")
-    text = f"{VERL} {ACTOR}.fsdp_config.strategy=fsdp2 {ACTOR}.fsdp_config.own=1\n"
-    assert [code for _, code in found(text, path)] == codes
+    files = {"verl__version__version": f"{version}\n", "verl__workers__config__actor.py": line}
+    path = project(tmp_path, **files)
+    words = f"{ACTOR}.fsdp_config.strategy=fsdp2 {ACTOR}.fsdp_config.own=1"
+    assert [code for _, code in found(f"python3 -m {program} {words}\n", path)] == codes
+
+
+def test_a_copy_without_a_version_is_unknown(tmp_path: Path) -> None:
+    path = project(tmp_path, init="")
+    assert found(f"{VERL} {ACTOR}.fsdp_config.strategy=fsdp2\n", path) == []
 
 
 @pytest.mark.parametrize(
@@ -277,6 +304,25 @@ def test_requirements_say_which_releases_count(tmp_path: Path, pin: str, codes: 
     assert [code for _, code in found(text, path)] == codes
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("param_ofload", "param_offload"),
+        ("optim_offload", "optimizer_offload"),
+        ("grad_offload", ""),
+        ("wrap_policy.transformer_layer_cls_to_wrap", ""),
+        ("wrap_policy.min_num_param", "wrap_policy.min_num_params"),
+    ],
+)
+def test_only_a_setting_that_is_evidently_meant_is_named(name: str, meant: str) -> None:
+    (finding,) = check_text(f"{VERL} {ACTOR}.fsdp_config.{name}=1\n", "train.sh")
+    hint = f"; did you mean `{ACTOR}.fsdp_config.{meant}`?" if meant else ""
+    assert finding.message == (
+        "verl 0.4 to 0.9 refuses to start: its configuration has no setting "
+        f"`{ACTOR}.fsdp_config.{name}`{hint}"
+    )
+
+
 def test_a_setting_that_moved_is_named(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("verl==0.9.1\n")
     path = project(tmp_path)
@@ -285,22 +331,77 @@ def test_a_setting_that_moved_is_named(tmp_path: Path) -> None:
     assert "did you mean `critic.fsdp.param_offload`" in finding.message
 
 
-def test_releases_of_a_copy() -> None:
-    def releases(version: str) -> list[tuple[int, int]]:
-        return [each.release for each in of_copy(version)]
-
-    assert releases("0.8.0\n") == [(0, 8)]
-    assert releases("0.8.0.dev") == [(0, 7), (0, 8)]
-    assert releases("0.8.0.dev0") == [(0, 7), (0, 8)]
-    assert releases("0.4.1.dev") == [(0, 4)]
-    assert releases("0.3.0") == []
-    assert releases("") == []
-    assert admitted(None) == settings()
+@pytest.mark.parametrize(
+    ("version", "decides", "releases"),
+    [
+        ("0.8.0\n", "", [(0, 8)]),
+        ("0.8.0\n", DECIDED_BY, [(0, 8)]),
+        ("0.8.0.dev", "", [(0, 7), (0, 8)]),
+        ("0.8.0.dev0", "", [(0, 7), (0, 8)]),
+        ("0.8.0.dev", DECIDED_BY, [(0, 8), (0, 9)]),
+        ("0.4.1.dev", "", [(0, 4)]),
+        ("0.3.0", "", []),
+        ("", "", []),
+        ("", DECIDED_BY, [(0, 8), (0, 9)]),
+    ],
+)
+def test_releases_of_a_copy(version: str, decides: str, releases: list[tuple[int, int]]) -> None:
+    assert [each.release for each in of_copy(version, decides)] == releases
 
 
 def test_releases_are_in_order() -> None:
     releases = [each.release for each in settings()]
     assert releases == sorted(set(releases))
+
+
+STRAY = f"{ACTOR}.fsdp_config.offload_policy=True"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (f"{VERL} \\\n  {ACTOR}.strategy=fsdp2\n  {STRAY} \\\n  a.b=1\n", [3]),
+        (f"{VERL} \\\n  {ACTOR}.strategy=fsdp2 \\ \n  {STRAY}\n", [3]),
+        (f"{VERL} \\\n  {ACTOR}.strategy=fsdp2 \\  # why\n  {STRAY}\n", [3]),
+        (f"{VERL} \\\n  {ACTOR}.strategy=fsdp2 \\\n  # why \\\n  {STRAY}\n", [4]),
+        (f"{VERL} \\\n  {ACTOR}.strategy=fsdp2 \\\n\n  {STRAY}\n", [4]),
+        (f"{VERL} \\\n  {ACTOR}.strategy=fsdp2\n  a.b=1\n  c.d=2\n", [3, 4]),
+        (f"{VERL} \\\n  {ACTOR}.strategy=fsdp2\n  +a.b=1\n", [3]),
+        (f"{VERL} data.x=1\n  {ACTOR}.strategy=fsdp2\n", [2]),
+        (f"{VERL} \\\n  {ACTOR}.strategy=fsdp2 \\\n  {STRAY} {ACTOR}.strategy=fsdp2\n", []),
+        (f"{VERL} {ACTOR}.strategy=fsdp2\nx=1\n", []),
+        (f"{VERL} {ACTOR}.strategy=fsdp2\necho a.b=1\n", []),
+        (f"{VERL} {ACTOR}.strategy=fsdp2\necho\na.b=1\n", []),
+        (f"a.b=1\n{VERL} {ACTOR}.strategy=fsdp2\n", []),
+        (f"{VERL} {ACTOR}.strategy=fsdp2\n# {STRAY}\n", []),
+        (f"A=(\n  {ACTOR}.strategy=fsdp2\n  # why\n  {STRAY}\n)\n{VERL} ${{A[@]}}\n", []),
+    ],
+)
+def test_overrides_outside_the_command(tmp_path: Path, text: str, lines: list[int]) -> None:
+    assert found(text) == [(number, "FSD944") for number in lines]
+    if lines:
+        # Bash itself: what the program gets, and which programs there are not.
+        bash = ["bash", "-c", f'python3() {{ printf "got %s\\n" "$@"; }}\n{text}']
+        ran = subprocess.run(bash, capture_output=True, text=True, check=False, cwd=tmp_path)
+        strays = [text.splitlines()[number - 1].split()[0] for number in lines]
+        assert not any(f"got {stray}" in ran.stdout for stray in strays)
+        assert all(f"{stray}: command not found" in ran.stderr for stray in strays)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("fsdp2\n", "fsdp2 \\\n"),
+        ("fsdp2 \\ \n", "fsdp2 \\\n"),
+        ("fsdp2 \\\n\n", "fsdp2 \\\n"),
+        ("fsdp2 \\  # why\n", "fsdp2 \\  # why\n"),
+        ("fsdp2 \\\n  # why\n", "fsdp2 \\\n  # why\n"),
+        ("fsdp2\r\n", "fsdp2 \\\r\n"),
+    ],
+)
+def test_a_command_is_continued(old: str, new: str) -> None:
+    form = f"{VERL} {ACTOR}.strategy={{}}  {STRAY}\n"
+    assert fixed(form.format(old)) == form.format(new)
 
 
 def test_bad_input_is_no_verl() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fsdplint.configs.launch_lines import shell_of
 from fsdplint.configs.shell import Command, NotUnderstoodError, Scope, Script, Word
+from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.discover import project_root
 from fsdplint.files.file import regular
@@ -18,25 +19,29 @@ from fsdplint.knowledge.accelerate_settings import Settings
 from fsdplint.knowledge.verl_settings import (
     ACTOR,
     BASE_CONFIG,
-    DEFAULT_STRATEGY,
+    COPIES,
+    DECIDED_IN,
     ENGINE,
     GROUP,
-    PACKAGE,
+    MAIN,
     PARTS,
     REF,
     STRATEGIES,
     STRATEGY,
     VERSION_FILE,
     decides,
+    has_one_engine,
+    judges,
     of_copy,
 )
 
+PACKAGE = "verl."
 PREFIX = "actor_rollout_ref."
 _OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=")
 _OF_HYDRA = re.compile(r"--config-(name|path|dir)|-c[npd]")
-_FILE = re.compile(r"(?:.*/)?verl/trainer/main_\w+\.py")
+_FILE = re.compile(r"(?:.*/)?" + re.escape(MAIN.replace(".", "/")) + r"\.py")
 _FROM_USER = re.compile(r"\"?\$(?:[@*]|\{[@*]\})\"?")
-_MOST = 100
+_MOST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +74,13 @@ class VerlLine:
     """A command that trains with verl.
 
     Attributes:
+        program: the module that is run, "" if it is none of verl's.
         is_whole: whether there are no other overrides than those, but for the script's arguments.
         is_base: whether the overrides change verl's own configuration of PPO.
     """
 
     command: Command
+    program: str
     overrides: tuple[Override, ...]
     is_whole: bool
     is_base: bool
@@ -82,6 +89,12 @@ class VerlLine:
         """Return the override of a setting that counts, which is the last."""
         return next((each for each in reversed(self.overrides) if each.name == name), None)
 
+    def is_known(self, releases: tuple[Settings, ...]) -> bool:
+        """Return whether it is known what the program does with its settings in all releases."""
+        engine = self.get(ENGINE)
+        other = engine is not None and not all(map(has_one_engine, releases))
+        return not other and judges(self.program, releases)
+
     def strategy(self, model: str, releases: tuple[Settings, ...]) -> str | None:
         """Return the strategy that shards a model, None if it is unknown or not of FSDP."""
         name = f"{PARTS[model]}.{STRATEGY}"
@@ -89,7 +102,7 @@ class VerlLine:
         if found is None:
             if model == REF:
                 return self.strategy(ACTOR, releases)
-            return DEFAULT_STRATEGY if self.is_whole and self.is_base else None
+            return next(iter(STRATEGIES)) if self.is_whole and self.is_base else None
         if model == REF and not all(decides(release, name) for release in releases):
             # Some release asks the actor's.
             return found.value if found.value == self.strategy(ACTOR, releases) else None
@@ -167,8 +180,8 @@ def read(path: str, text: str, releases: tuple[Settings, ...]) -> VerlScript | N
         script = shell_of(path, text)
     except NotUnderstoodError:
         return None
-    copied = _copied(Path(path))
-    admitted = releases if copied is None else of_copy(copied)
+    copied = _of_copy(Path(path))
+    admitted = releases if copied is None else copied
     lines = tuple(each for command in script.commands if (each := _line(script, command)))
     if not lines:
         return None
@@ -192,45 +205,51 @@ def _strays(script: Script, trains: set[int]) -> Iterator[Stray]:
             yield Stray(first, before, len(command.words) - 1)
 
 
-def _copied(path: Path) -> str | None:
-    """Return what the version file of a copy of verl says, None if the project has no copy."""
+def _of_copy(path: Path) -> tuple[Settings, ...] | None:
+    """Return the releases that a copy of verl in the project is between, None if it has none."""
     root = project_root(path)
     for folder in path.parents:
         for place in (folder, folder / "verl"):
-            try:
-                return regular(place / VERSION_FILE, _MOST).decode("utf-8", "replace")
-            except (OSError, SourceError):
-                continue
+            if any(disk.exists(place / file) for file in COPIES):
+                return of_copy(_text(place / VERSION_FILE), _text(place / DECIDED_IN))
         if folder == root:
             break
     return None
+
+
+def _text(file: Path) -> str:
+    try:
+        return regular(file, _MOST).decode("utf-8", "replace")
+    except (OSError, SourceError):
+        return ""
 
 
 def _line(script: Script, command: Command) -> VerlLine | None:
     program = _program(command)
     if program is None:
         return None
-    index, is_base = program
+    module, index = program
     words = list(_words(script, command, index))
     overrides = tuple(each for word in words if (each := _override(script, *word)))
-    if not any(each.name.startswith(PREFIX) for each in overrides):
+    if not overrides or not (module or any(each.name.startswith(PREFIX) for each in overrides)):
         return None
     own = any(_has_own_config(script, *word) for word in words)
     whole = len(overrides) == len(words) - sum(_is_from_user(script, word) for word, *_ in words)
     named = {each.name for each in overrides}
-    other = ENGINE in named or GROUP in named or any("." not in name for name in named)
-    return VerlLine(command, overrides, whole and not other, is_base and not own)
+    other = GROUP in named or any("." not in name for name in named)
+    return VerlLine(command, module, overrides, whole and not other, not own)
 
 
-def _program(command: Command) -> tuple[int, bool] | None:
-    """Return the index of the first word behind a program, and whether it is verl's own."""
+def _program(command: Command) -> tuple[str, int] | None:
+    """Return the module of verl that is run, "" if it is another, and the index behind it."""
     words = command.words
     for index in range(command.assigns, len(words)):
         text = words[index].literal or ""
         if text == "-m" and index + 1 < len(words):
-            return index + 2, (words[index + 1].literal or "").startswith(PACKAGE)
+            module = words[index + 1].literal or ""
+            return (module if module.startswith(PACKAGE) else ""), index + 2
         if text.endswith(".py"):
-            return index + 1, _FILE.fullmatch(text) is not None
+            return (MAIN if _FILE.fullmatch(text) else ""), index + 1
     return None
 
 

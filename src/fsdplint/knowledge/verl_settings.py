@@ -16,6 +16,7 @@ from fsdplint.knowledge.torch_range import TorchRange
 
 _TABLE = Path(__file__).with_name("verl_settings.csv")
 _EXISTS = 0
+_ONE_ENGINE = "(one engine)"
 
 ACTOR, REF, CRITIC = "actor", "ref", "critic"
 PARTS: Mapping[str, str] = {
@@ -31,14 +32,20 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """By model, what holds its settings of FSDP in one release or another."""
 STRATEGIES: Mapping[str, int] = {"fsdp": 1, "fsdp2": 2}
+"""Those that shard by FSDP, the default first, each with the version."""
 STRATEGY = "strategy"
-DEFAULT_STRATEGY = "fsdp"
 # Before 0.8, another engine may be chosen, which reads the settings in another way.
 ENGINE = "trainer.use_legacy_worker_impl"
 GROUP = "model_engine"
 BASE_CONFIG = "ppo_trainer"
 VERSION_FILE = "verl/version/version"
-PACKAGE = "verl."
+COPIES = ("verl/__init__.py", VERSION_FILE)
+"""Of these files each copy of verl has one."""
+DECIDED_IN = "verl/workers/config/actor.py"
+DECIDED_BY = 'object.__setattr__(self.engine, "strategy", self.strategy)'
+"""The line by which a copy does as the releases that have one engine, whatever its version is."""
+MAIN = "verl.trainer.main_ppo"
+EXPERIMENTAL = "verl.experimental."
 
 _VERSION = re.compile(r"\s*(\d+)\.(\d+)[\d.]*(\.?dev\d*)?(?:\.?post\d+)?\s*")
 
@@ -56,20 +63,33 @@ def admitted(found: TorchRange | None) -> tuple[Settings, ...]:
     return tuple(each for each in settings() if found.overlaps(*each.releases))
 
 
-def of_copy(version: str) -> tuple[Settings, ...]:
-    """Return the releases that a copy of verl is between, by the text of its version file.
+def of_copy(version: str, decides: str) -> tuple[Settings, ...]:
+    """Return the releases that a copy of verl is between; none if that is unknown.
 
-    There are none if it is older or newer than all that were measured.
+    Args:
+        version: the text of its version file.
+        decides: the text of `DECIDED_IN`.
     """
+    newest = tuple(filter(has_one_engine, settings())) if DECIDED_BY in decides else ()
     found = _VERSION.fullmatch(version)
-    if found is None:
-        return ()
-    release = int(found[1]), int(found[2])
     every = [each.release for each in settings()]
-    if release not in every:
-        return ()
+    release = (int(found[1]), int(found[2])) if found else (0, 0)
+    if found is None or release not in every or (newest and found[3]):
+        return newest
     index = every.index(release)
     return settings()[index - 1 if found[3] and index else index : index + 1]
+
+
+def has_one_engine(release: Settings) -> bool:
+    """Return whether all programs of a release shard by the same code."""
+    return release.has_effect(_ONE_ENGINE, _EXISTS)
+
+
+def judges(program: str, releases: tuple[Settings, ...]) -> bool:
+    """Return whether it was measured what a program, by its module, does in all releases."""
+    if program == MAIN:
+        return True
+    return program.startswith(EXPERIMENTAL) and all(map(has_one_engine, releases))
 
 
 def exists(release: Settings, name: str) -> bool:
@@ -91,6 +111,11 @@ def is_only_for(release: Settings, name: str, strategy: str) -> bool:
     """Return whether a setting has an effect with one strategy and none with the other."""
     version = STRATEGIES[strategy]
     return release.has_effect(name, version) and not release.has_effect(name, 3 - version)
+
+
+def is_met(name: str, strategy: str) -> bool:
+    """Return whether a strategy always does what a switch asks for if it is on."""
+    return strategy == "fsdp2" and name.endswith(".use_orig_params")
 
 
 def names(release: Settings) -> list[str]:

@@ -21,6 +21,7 @@ RULE = declare(
 )
 
 _LINE_END = re.compile(r"(?:\r\n|\n)[ \t]*")
+_EMPTY_LINES = re.compile(r"[ \t]*\\(?:\r\n|\n)((?:[ \t]*(?:\r\n|\n))+)[ \t]*")
 _BLANK_ESCAPED = re.compile(r"\\[ \t]+(?=\r?\n)")
 
 
@@ -45,7 +46,11 @@ def _cause(script: VerlScript, stray: Stray) -> str:
     if _escapes_blank(stray):
         return "a blank is behind the backslash before it"
     gap = script.text[stray.before.end : stray.override.start]
-    return "a comment ends the command" if "#" in gap else "a backslash is missing before it"
+    if "#" in gap:
+        return "a comment ends the command"
+    if _EMPTY_LINES.fullmatch(gap):
+        return "an empty line ends the command"
+    return "a backslash is missing before it"
 
 
 def _escapes_blank(stray: Stray) -> bool:
@@ -65,4 +70,7 @@ def _fix(script: VerlScript, stray: Stray) -> Fix | Declined:
     if not _escapes_blank(stray) and _LINE_END.fullmatch(gap):
         edit = Edit(Span(script.path, end, end), " \\")
         return Fix("continue the command", Safety.UNSAFE, (edit,))
+    if empty := _EMPTY_LINES.fullmatch(gap):
+        edit = Edit(Span(script.path, end + empty.start(1), end + empty.end(1)), "")
+        return Fix("remove what ends the command", Safety.UNSAFE, (edit,))
     return Declined("move what is between the overrides in front of the command by hand")

@@ -9,16 +9,18 @@ from functools import partial
 from fsdplint.configs.verl_lines import Override, VerlLine, VerlScript
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
-from fsdplint.knowledge.verl_settings import SECTIONS, exists, names
+from fsdplint.knowledge.verl_settings import MAIN, SECTIONS, exists, names
 from fsdplint.rule import Report, declare
 
 RULE = declare(
     __name__,
     "FSD943",
-    summary="verl refuses to start, since it has no such setting of FSDP",
+    summary="a command has a setting of FSDP that verl does not know",
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
+    preview="No public script that was read has this mistake, "
+    "so only examples tell how precise the rule is.",
 )
 
 
@@ -27,7 +29,7 @@ def verl_reports(script: VerlScript) -> Iterator[Report]:
     # A copy of verl, or a configuration of its own, may have other settings.
     judged = bool(script.releases) and not script.has_copy
     for line in script.lines if judged else ():
-        for override in line.overrides if line.is_base else ():
+        for override in line.overrides if line.is_base and line.program == MAIN else ():
             section = _section(override.name)
             if not section:
                 continue
@@ -60,16 +62,19 @@ def _meant(script: VerlScript, override: Override, section: str) -> str:
     """Return the setting that is evidently meant, "" if none is."""
     rest = override.name.removeprefix(f"{section}.")
     siblings = next(each for each in SECTIONS.values() if section in each)
-    every = [name for name in names(script.releases[-1]) if _section(name) in siblings]
-    every = [name for name in every if all(exists(each, name) for each in script.releases)]
-    moved = [name for name in every if name.removeprefix(f"{_section(name)}.") == rest]
-    close = get_close_matches(override.name, every, 1, 0.9)
-    return (moved or close or [""])[0]
+    known = [
+        name
+        for name in names(script.releases[-1])
+        if _section(name) in siblings and all(exists(each, name) for each in script.releases)
+    ]
+    by_rest = {name.removeprefix(f"{_section(name)}."): name for name in known}
+    close = get_close_matches(rest, by_rest, 1, 0.85)
+    return by_rest[close[0]] if close else ""
 
 
 def _rename(script: VerlScript, line: VerlLine, override: Override, name: str) -> Fix | Declined:
     if not name:
-        return Declined("the intended setting is unclear; correct or remove it by hand")
+        return Declined("the intended setting is unclear; remove it, or add it with a `+`")
     if override.is_apart or line.get(name) is not None:
         return Declined(f"`{name}` may be given elsewhere; correct it by hand")
     return Fix(f"rename it to `{name}`", Safety.UNSAFE, (script.renaming(override, name),))

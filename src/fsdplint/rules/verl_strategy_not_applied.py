@@ -33,7 +33,9 @@ def verl_reports(script: VerlScript) -> Iterator[Report]:
 
 def _report(script: VerlScript, line: VerlLine, model: str, override: Override) -> Iterator[Report]:
     releases = tuple(each for each in script.releases if exists(each, override.name))
-    applied = line.strategy(model, releases) if releases else None
+    if not releases or not line.is_known(releases):
+        return
+    applied = line.strategy(model, releases)
     if applied is None or applied == override.value:
         return
     if any(decides(release, override.name) for release in releases):
