@@ -7,11 +7,21 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from measuring import expect_as_measured
 
 from fsdplint.check import check_text
 from fsdplint.configs.verl_lines import VerlLine, read
 from fsdplint.fixes.fixpoint import fix_files
-from fsdplint.knowledge.verl_settings import DECIDED_BY, of_copy, settings
+from fsdplint.knowledge.verl_settings import (
+    DECIDED_BY,
+    decides,
+    default,
+    exists,
+    has_one_engine,
+    is_only_for,
+    of_copy,
+    settings,
+)
 
 VERL = "python3 -m verl.trainer.main_ppo"
 ACTOR = "actor_rollout_ref.actor"
@@ -407,3 +417,26 @@ def test_a_command_is_continued(old: str, new: str) -> None:
 def test_bad_input_is_no_verl() -> None:
     for text in ("", "actor_rollout_ref.", f"{VERL} actor_rollout_ref.=", f"{VERL} \0{ACTOR}.a=1"):
         assert found(textwrap.dedent(text)) == []
+
+
+def test_the_table_is_what_the_installed_release_does() -> None:
+    """Verl is not installed by the continuous integration; the releases are measured by hand."""
+    pytest.importorskip("hydra")
+    pytest.importorskip("verl")
+    expect_as_measured("verl", settings()[-1])
+
+
+def test_the_table_says_what_is_measured() -> None:
+    """A few rows that verl's code shows at a glance."""
+    newest, oldest = settings()[-1], settings()[0]
+    for release in settings():
+        assert decides(release, f"{ACTOR}.strategy")
+        assert decides(release, "critic.strategy")
+        assert not decides(release, f"{ACTOR}.fsdp_config.strategy")
+        assert is_only_for(release, f"{ACTOR}.fsdp_config.offload_policy", "fsdp2")
+    assert [has_one_engine(release) for release in settings()] == [False] * 4 + [True] * 2
+    assert default(newest, f"{ACTOR}.fsdp_config.reshard_after_forward") == "true"
+    assert default(newest, f"{ACTOR}.fsdp_config.fsdp_size") == ""
+    assert exists(newest, "critic.fsdp.param_offload")
+    assert exists(oldest, "critic.model.fsdp_config.param_offload")
+    assert not exists(newest, "critic.model.fsdp_config.param_offload")

@@ -226,17 +226,20 @@ def _check_script(path: str, old: str, new: str, edits: Sequence[Edit]) -> None:
             for (start, end), now in zip(expected, after.commands, strict=True)
             if not any(e.span.start <= end and start <= e.span.end for e in edits)
         )
-        for expected in (places, _joined(places, edits))
+        for expected in (places, _joined(old, places, edits))
     )
     if not same:
         raise RefusedError("it would change other commands, too")
 
 
-def _joined(places: Sequence[tuple[int, int]], edits: Sequence[Edit]) -> Sequence[tuple[int, int]]:
-    """Return the places of commands, if an edit between two makes them one."""
+def _joined(
+    text: str, places: Sequence[tuple[int, int]], edits: Sequence[Edit]
+) -> Sequence[tuple[int, int]]:
+    """Return the places of commands, if an edit of the blanks between two makes them one."""
+    spans = [edit.span for edit in edits if not text[edit.span.start : edit.span.end].strip()]
     joined: list[tuple[int, int]] = []
     for start, end in places:
-        if joined and any(joined[-1][1] <= e.span.end <= start for e in edits):
+        if joined and any(joined[-1][1] <= span.end <= start for span in spans):
             joined[-1] = joined[-1][0], end
         else:
             joined.append((start, end))
