@@ -58,7 +58,7 @@ ASYNC = "verl.experimental.fully_async_policy.fully_async_main"
 
 
 @pytest.mark.parametrize(
-    ("command", "program", "is_base"),
+    ("command", "program", "is_whole"),
     [
         (VERL, MAIN, True),
         (f"PYTHONUNBUFFERED=1 python -m {ASYNC}", ASYNC, True),
@@ -69,14 +69,15 @@ ASYNC = "verl.experimental.fully_async_policy.fully_async_main"
         ("python3 -m recipe.dapo.main_dapo", "", True),
         ("python3 train.py", "", True),
         (f"{VERL} --config-name my_trainer", MAIN, False),
-        (f"{VERL} --config-name=ppo_trainer.yaml", MAIN, True),
         (f"{VERL} --config-path=config", MAIN, False),
         (f"{VERL} -cn=mine", MAIN, False),
+        (f"{VERL} $MORE", MAIN, False),
+        (f"{VERL} model_engine=megatron", MAIN, False),
     ],
 )
-def test_programs(command: str, program: str, is_base: bool) -> None:
+def test_programs(command: str, program: str, is_whole: bool) -> None:
     found = line(f"{command} {ACTOR}.strategy=fsdp2")
-    assert (found.program, found.is_base) == (program, is_base)
+    assert (found.program, found.is_whole) == (program, is_whole)
 
 
 def test_what_was_measured_is_known() -> None:
@@ -191,6 +192,8 @@ def test_the_words_of_an_array_count() -> None:
         # It is read in other places, too.
         (f"{ACTOR}.fsdp_config.param_offload=True {ACTOR}.strategy=fsdp2", []),
         (f"{ACTOR}.fsdp_config.grad_offload=True", ["FSD943"]),
+        (f"{ACTOR}.fsdp_config.grad_offload=True --config-name mine", []),
+        (f"{ACTOR}.fsdp_config.grad_offload=True $X", []),
         (f"+{ACTOR}.fsdp_config.grad_offload=True", []),
         (f"++{ACTOR}.fsdp_config.fsdp_size=8", []),
         (f"+{ACTOR}.fsdp_config.fsdp_size=8", ["FSD943"]),

@@ -18,7 +18,6 @@ from fsdplint.finding import Edit, Span
 from fsdplint.knowledge.accelerate_settings import Settings
 from fsdplint.knowledge.verl_settings import (
     ACTOR,
-    BASE_CONFIG,
     COPIES,
     DECIDED_IN,
     ENGINE,
@@ -38,7 +37,6 @@ from fsdplint.knowledge.verl_settings import (
 PACKAGE = "verl."
 PREFIX = "actor_rollout_ref."
 _OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=")
-_OF_HYDRA = re.compile(r"--config-(name|path|dir)|-c[npd]")
 _FILE = re.compile(r"(?:.*/)?" + re.escape(MAIN.replace(".", "/")) + r"\.py")
 _FROM_USER = re.compile(r"\"?\$(?:[@*]|\{[@*]\})\"?")
 _MOST = 1_000_000
@@ -75,15 +73,14 @@ class VerlLine:
 
     Attributes:
         program: the module that is run, "" if it is none of verl's.
-        is_whole: whether there are no other overrides than those, but for the script's arguments.
-        is_base: whether the overrides change verl's own configuration of PPO.
+        is_whole: whether there is nothing else, as another configuration, but for the arguments
+            of the script.
     """
 
     command: Command
     program: str
     overrides: tuple[Override, ...]
     is_whole: bool
-    is_base: bool
 
     def get(self, name: str) -> Override | None:
         """Return the override of a setting that counts, which is the last."""
@@ -102,7 +99,7 @@ class VerlLine:
         if found is None:
             if model == REF:
                 return self.strategy(ACTOR, releases)
-            return next(iter(STRATEGIES)) if self.is_whole and self.is_base else None
+            return next(iter(STRATEGIES)) if self.is_whole else None
         if model == REF and not all(decides(release, name) for release in releases):
             # Some release asks the actor's.
             return found.value if found.value == self.strategy(ACTOR, releases) else None
@@ -199,8 +196,7 @@ def _strays(script: Script, trains: set[int]) -> Iterator[Stray]:
     for before, command in pairwise(script.commands):
         behind = behind or id(before) in trains
         first = None if command.assigns else _override(script, command.words[0], command, False)
-        # Without a dot it is an assignment.
-        behind = behind and first is not None and "." in first.name
+        behind = behind and first is not None
         if behind and first is not None:
             yield Stray(first, before, len(command.words) - 1)
 
@@ -233,11 +229,10 @@ def _line(script: Script, command: Command) -> VerlLine | None:
     overrides = tuple(each for word in words if (each := _override(script, *word)))
     if not overrides or not (module or any(each.name.startswith(PREFIX) for each in overrides)):
         return None
-    own = any(_has_own_config(script, *word) for word in words)
     whole = len(overrides) == len(words) - sum(_is_from_user(script, word) for word, *_ in words)
     named = {each.name for each in overrides}
     other = GROUP in named or any("." not in name for name in named)
-    return VerlLine(command, module, overrides, whole and not other, not own)
+    return VerlLine(command, module, overrides, whole and not other)
 
 
 def _program(command: Command) -> tuple[str, int] | None:
@@ -286,16 +281,6 @@ def _beginning(word: Word) -> str:
             break
         texts.append(part)
     return "".join(texts)
-
-
-def _has_own_config(script: Script, word: Word, at: Command, _apart: bool) -> bool:
-    text = script.text_of(word, at)
-    if not isinstance(text, str):
-        return False
-    option, _, value = text.partition("=")
-    if not _OF_HYDRA.fullmatch(option):
-        return False
-    return value.strip("'\"").removesuffix(".yaml") != BASE_CONFIG
 
 
 def _is_from_user(script: Script, word: Word) -> bool:

@@ -37,7 +37,6 @@ STRATEGY = "strategy"
 # Before 0.8, another engine may be chosen, which reads the settings in another way.
 ENGINE = "trainer.use_legacy_worker_impl"
 GROUP = "model_engine"
-BASE_CONFIG = "ppo_trainer"
 VERSION_FILE = "verl/version/version"
 COPIES = ("verl/__init__.py", VERSION_FILE)
 """Of these files each copy of verl has one."""

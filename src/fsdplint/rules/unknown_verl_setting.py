@@ -29,7 +29,7 @@ def verl_reports(script: VerlScript) -> Iterator[Report]:
     # A copy of verl, or a configuration of its own, may have other settings.
     judged = bool(script.releases) and not script.has_copy
     for line in script.lines if judged else ():
-        for override in line.overrides if line.is_base and line.program == MAIN else ():
+        for override in line.overrides if line.is_whole and line.program == MAIN else ():
             section = _section(override.name)
             if not section:
                 continue
