@@ -73,6 +73,9 @@ ASYNC = "verl.experimental.fully_async_policy.fully_async_main"
         (f"{VERL} -cn=mine", MAIN, False),
         (f"{VERL} $MORE", MAIN, False),
         (f"{VERL} model_engine=megatron", MAIN, False),
+        (f"{VERL} {ACTOR}={{strategy:fsdp}}", MAIN, False),
+        (f"{VERL} {ACTOR}.fsdp_config={{strategy:fsdp}}", MAIN, False),
+        (f"{VERL} -m", MAIN, False),
     ],
 )
 def test_programs(command: str, program: str, is_whole: bool) -> None:
@@ -399,6 +402,34 @@ def test_overrides_outside_the_command(tmp_path: Path, text: str, lines: list[in
         strays = [text.splitlines()[number - 1].split()[0] for number in lines]
         assert not any(f"got {stray}" in ran.stdout for stray in strays)
         assert all(f"{stray}: command not found" in ran.stderr for stray in strays)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("", "", "a backslash is missing before it: verl starts without `a.b`"),
+        (
+            "",
+            " $@",
+            "a backslash is missing before it: verl starts without `a.b` and 1 more argument",
+        ),
+        (
+            " \\\n",
+            " c.d=1 $@",
+            "an empty line ends the command: verl starts without `a.b` and 2 more arguments",
+        ),
+        (" \\\n # c.d=1", "", "a comment ends the command: verl starts without `a.b`"),
+        (
+            " \\ ",
+            " $@",
+            "a blank is behind the backslash before it: verl gets the blank as an argument, and "
+            "refuses to start",
+        ),
+    ],
+)
+def test_what_ends_a_command_is_said(before: str, after: str, message: str) -> None:
+    (finding,) = check_text(f"{VERL} {ACTOR}.strategy=fsdp2{before}\n  a.b=1{after}\n", "x.sh")
+    assert finding.message == f"the shell runs this as a program of its own, since {message}"
 
 
 @pytest.mark.parametrize(

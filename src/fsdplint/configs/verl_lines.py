@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from fsdplint.configs.launch_lines import shell_of
@@ -25,6 +25,7 @@ from fsdplint.knowledge.verl_settings import (
     MAIN,
     PARTS,
     REF,
+    SECTIONS,
     STRATEGIES,
     STRATEGY,
     VERSION_FILE,
@@ -40,6 +41,7 @@ _OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=")
 _FILE = re.compile(r"(?:.*/)?" + re.escape(MAIN.replace(".", "/")) + r"\.py")
 _FROM_USER = re.compile(r"\"?\$(?:[@*]|\{[@*]\})\"?")
 _MOST = 1_000_000
+_PARTS = frozenset((*PARTS.values(), *chain(*SECTIONS.values())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class VerlLine:
 
     Attributes:
         program: the module that is run, "" if it is none of verl's.
+        last: the override of each setting that counts.
         is_whole: whether there is nothing else, as another configuration, but for the arguments
             of the script.
     """
@@ -80,11 +83,12 @@ class VerlLine:
     command: Command
     program: str
     overrides: tuple[Override, ...]
+    last: Mapping[str, Override]
     is_whole: bool
 
     def get(self, name: str) -> Override | None:
         """Return the override of a setting that counts, which is the last."""
-        return next((each for each in reversed(self.overrides) if each.name == name), None)
+        return self.last.get(name)
 
     def is_known(self, releases: tuple[Settings, ...]) -> bool:
         """Return whether it is known what the program does with its settings in all releases."""
@@ -230,9 +234,10 @@ def _line(script: Script, command: Command) -> VerlLine | None:
     if not overrides or not (module or any(each.name.startswith(PREFIX) for each in overrides)):
         return None
     whole = len(overrides) == len(words) - sum(_is_from_user(script, word) for word, *_ in words)
-    named = {each.name for each in overrides}
-    other = GROUP in named or any("." not in name for name in named)
-    return VerlLine(command, module, overrides, whole and not other)
+    last = {each.name: each for each in overrides}
+    # Whole parts may be replaced.
+    other = GROUP in last or any("." not in name or name in _PARTS for name in last)
+    return VerlLine(command, module, overrides, last, whole and not other)
 
 
 def _program(command: Command) -> tuple[str, int] | None:

@@ -28,18 +28,24 @@ _BLANK_ESCAPED = re.compile(r"\\[ \t]+(?=\r?\n)")
 def verl_reports(script: VerlScript) -> Iterator[Report]:
     """Yield a report for each command that an override begins."""
     for stray in script.strays:
-        without = f"`{stray.override.name}`"
-        if stray.others:
-            without += f" and {stray.others} more " + ("setting", "settings")[stray.others > 1]
         end = stray.before.end
         yield Report(
             script.span(stray.override),
             f"the shell runs this as a program of its own, since {_cause(script, stray)}: verl "
-            f"trains without {without}",
+            f"{_outcome(stray)}",
             "is not an argument of the command",
             (Evidence(Span(script.path, stray.before.words[-1].start, end), "the command ends"),),
             partial(_fix, script, stray),
         )
+
+
+def _outcome(stray: Stray) -> str:
+    if _escapes_blank(stray):
+        return "gets the blank as an argument, and refuses to start"
+    without = f"starts without `{stray.override.name}`"
+    if not stray.others:
+        return without
+    return f"{without} and {stray.others} more {'argument' if stray.others == 1 else 'arguments'}"
 
 
 def _cause(script: VerlScript, stray: Stray) -> str:
