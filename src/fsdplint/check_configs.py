@@ -49,6 +49,7 @@ class Projects:
         transformers: the same of transformers.
         axolotl: the same of axolotl.
         lightning: the same of Lightning.
+        verl: the same of verl.
         readers: who reads a file.
     """
 
@@ -56,6 +57,7 @@ class Projects:
     transformers: Releases
     axolotl: Releases
     lightning: Releases
+    verl: Releases
     readers: Readers
 
 
@@ -157,6 +159,12 @@ def _read_launch(source: SourceFile, projects: Projects) -> object | None:
     return launch_lines.read(source.path, source.text, releases, projects.readers)
 
 
+def _read_verl(source: SourceFile, projects: Projects) -> object | None:
+    from fsdplint.configs import verl_lines
+
+    return verl_lines.read(source.path, source.text, projects.verl(Path(source.path)))
+
+
 def _lines_of_shell(source: SourceFile) -> Iterable[LogicalLine]:
     from fsdplint.configs.launch_lines import shell_of
 
@@ -202,6 +210,15 @@ KINDS = (
         ("FSDPStrategy", "ModelParallelStrategy", "fsdp"),
         _read_strategy,
         "fsdplint.configs.lightning.StrategySettings",
+        tells_launch=False,
+    ),
+    Kind(
+        "verl",
+        is_script,
+        ("actor_rollout_ref.",),
+        _read_verl,
+        "fsdplint.configs.verl_lines.VerlScript",
+        lines=_lines_of_shell,
         tells_launch=False,
     ),
 )
@@ -387,6 +404,7 @@ def _projects(overlay: Mapping[str, SourceFile], *, alone: bool = False) -> Proj
         transformers=cache(_releases_of_transformers),
         axolotl=cache(_releases_of_axolotl),
         lightning=cache(_releases_of_lightning),
+        verl=cache(_releases_of_verl),
         readers=Readers(overlay, alone=alone),
     )
 
@@ -432,3 +450,11 @@ def _releases_of_lightning(path: Path) -> tuple[Release, ...]:
     from fsdplint.settings.pins import pinned
 
     return admitted(partial(pinned, project_root(path)))
+
+
+def _releases_of_verl(path: Path) -> tuple[Release, ...]:
+    """Return what the releases of verl do that the project around ``path`` admits."""
+    from fsdplint.knowledge.verl_settings import admitted
+    from fsdplint.settings.pins import pinned
+
+    return admitted(pinned(project_root(path), "verl"))

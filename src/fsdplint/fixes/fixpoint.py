@@ -218,13 +218,32 @@ def _check_script(path: str, old: str, new: str, edits: Sequence[Edit]) -> None:
         before, after = shell_of(path, old), shell_of(path, new)
     except NotUnderstoodError:
         raise RefusedError("the fixed script cannot be parsed") from None
-    same = len(before.commands) == len(after.commands) and all(
-        old[was.start : was.end] == new[now.start : now.end]
-        for was, now in zip(before.commands, after.commands, strict=True)
-        if not any(e.span.start <= was.end and was.start <= e.span.end for e in edits)
+    places = [(command.start, command.end) for command in before.commands]
+    same = any(
+        len(expected) == len(after.commands)
+        and all(
+            old[start:end] == new[now.start : now.end]
+            for (start, end), now in zip(expected, after.commands, strict=True)
+            if not any(e.span.start <= end and start <= e.span.end for e in edits)
+        )
+        for expected in (places, _joined(old, places, edits))
     )
     if not same:
         raise RefusedError("it would change other commands, too")
+
+
+def _joined(
+    text: str, places: Sequence[tuple[int, int]], edits: Sequence[Edit]
+) -> Sequence[tuple[int, int]]:
+    """Return the places of commands, if an edit of the blanks between two makes them one."""
+    spans = [edit.span for edit in edits if not text[edit.span.start : edit.span.end].strip()]
+    joined: list[tuple[int, int]] = []
+    for start, end in places:
+        if joined and any(joined[-1][1] <= span.end <= start for span in spans):
+            joined[-1] = joined[-1][0], end
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def _identity(finding: Finding, texts: Mapping[str, str]) -> _Identity:
