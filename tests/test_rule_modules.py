@@ -12,7 +12,7 @@ from typing import get_type_hints
 
 import pytest
 
-from fsdplint.check_configs import KINDS
+from fsdplint.configs.kinds import KINDS
 from fsdplint.engine.program import Program
 from fsdplint.rule import Report, Rule
 from fsdplint.rules import RULES
