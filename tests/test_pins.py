@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fsdplint.check import check
+from fsdplint.files.pins import pinned
 from fsdplint.knowledge.tensors import clips_by_parts
 from fsdplint.knowledge.torch_range import TorchRange
 from fsdplint.settings.config import groups_for, settings_for
-from fsdplint.settings.pins import pinned
 
 LOCKED = """\
 [[package]]

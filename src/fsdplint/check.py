@@ -24,12 +24,12 @@ from fsdplint.files.discover import (
 from fsdplint.files.file import SourceFile, absolute, from_text, load
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.files.links import leaves, without_writes
+from fsdplint.files.pins import pinned
 from fsdplint.finding import TOP_LEVEL, EarlyStop, Finding, Span, relocated
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.outcome import Account, Outcome, OutdatedError, State, never, united
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, defaults
-from fsdplint.settings.pins import pinned
 from fsdplint.settings.rule_selection import EVERYTHING
 from fsdplint.sources import Sources
 from fsdplint.suppression.comments import UNUSED, suppress

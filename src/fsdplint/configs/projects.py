@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fsdplint.configs.readers import Readers
 from fsdplint.files.discover import project_root
 from fsdplint.files.file import SourceFile
+from fsdplint.files.pins import pinned
 
 if TYPE_CHECKING:
     from fsdplint.knowledge.accelerate_settings import Settings as Release
@@ -63,7 +64,6 @@ def _releases(path: Path) -> tuple[Release, ...]:
     Without requirements, and where they admit no release that is known, that is the newest.
     """
     from fsdplint.knowledge.accelerate_settings import settings
-    from fsdplint.settings.pins import pinned
 
     found, every = pinned(project_root(path), "accelerate"), settings()
     if found is None:
@@ -74,7 +74,6 @@ def _releases(path: Path) -> tuple[Release, ...]:
 def _releases_of_transformers(path: Path) -> tuple[Release, ...]:
     """Return what the releases of transformers do that the project around ``path`` admits."""
     from fsdplint.knowledge.transformers_settings import admitted
-    from fsdplint.settings.pins import pinned
 
     return admitted(pinned(project_root(path), "transformers"))
 
@@ -86,7 +85,6 @@ def _releases_of_axolotl(path: Path) -> tuple[Release, ...]:
     """
     from fsdplint.configs.axolotl import own_release
     from fsdplint.knowledge.axolotl_settings import PACKAGE, admitted
-    from fsdplint.settings.pins import pinned
 
     root = project_root(path)
     return admitted(own_release(root) or pinned(root, PACKAGE))
@@ -95,7 +93,6 @@ def _releases_of_axolotl(path: Path) -> tuple[Release, ...]:
 def _releases_of_lightning(path: Path) -> tuple[Release, ...]:
     """Return what the releases of Lightning do that the project around ``path`` admits."""
     from fsdplint.knowledge.lightning_settings import admitted
-    from fsdplint.settings.pins import pinned
 
     return admitted(partial(pinned, project_root(path)))
 
@@ -103,6 +100,5 @@ def _releases_of_lightning(path: Path) -> tuple[Release, ...]:
 def _releases_of_verl(path: Path) -> tuple[Release, ...]:
     """Return what the releases of verl do that the project around ``path`` admits."""
     from fsdplint.knowledge.verl_settings import admitted
-    from fsdplint.settings.pins import pinned
 
     return admitted(pinned(project_root(path), "verl"))

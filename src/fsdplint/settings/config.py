@@ -14,11 +14,11 @@ from fsdplint.files import disk
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.discover import Patterns
 from fsdplint.files.file import absolute, regular
+from fsdplint.files.pins import pinned
 from fsdplint.finding import Severity
 from fsdplint.knowledge.torch_range import EVERY_RELEASE, TorchRange
 from fsdplint.report import REPORTS
 from fsdplint.settings.keys import KEYS
-from fsdplint.settings.pins import pinned
 from fsdplint.settings.rule_selection import ALWAYS_SELECTED, EVERYTHING, OptIn, resolve
 from fsdplint.suggest import suggest
 
