@@ -27,6 +27,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=None,
     since="0.1.0",
+    preview="Few public strategies for FSDP were found, and hardly a finding in them.",
 )
 
 _PLUGINS = "plugins"

@@ -19,6 +19,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=None,
     since="0.1.0",
+    preview="Few public strategies for FSDP were found, and hardly a finding in them.",
 )
 
 _DEVICES, _NODES, _PRECISION, _PLUGINS = "devices", "num_nodes", "precision", "plugins"

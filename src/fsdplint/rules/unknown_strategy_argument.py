@@ -22,6 +22,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
+    preview="Few public strategies for FSDP were found, and hardly a finding in them.",
 )
 
 
