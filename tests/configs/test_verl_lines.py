@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import textwrap
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -454,28 +451,6 @@ def test_a_command_is_continued(old: str, new: str) -> None:
 def test_bad_input_is_no_verl() -> None:
     for text in ("", "actor_rollout_ref.", f"{VERL} actor_rollout_ref.=", f"{VERL} \0{ACTOR}.a=1"):
         assert found(textwrap.dedent(text)) == []
-
-
-@pytest.mark.skipif(
-    find_spec("verl") is None or find_spec("hydra") is None,
-    reason="verl and Hydra are not installed",
-)
-def test_the_table_is_what_the_installed_release_does() -> None:
-    # Not by its package: verl installs one of the same name.
-    sys.path.insert(0, str(SCRIPTS))
-    from accelerate_settings import measured_in
-
-    newest = settings()[-1]
-    assert version("verl").startswith("{}.{}.".format(*newest.release))
-    known = {
-        (name, number, newest.has_effect(name, number), newest.takes(name, number))
-        for name, number in newest.rows
-    }
-    found = {
-        (name, number, effect, frozenset(takes.split()))
-        for name, number, effect, takes in measured_in(str(SCRIPTS), "verl_settings")
-    }
-    assert {row for row in found if row[2]} == {row for row in known if row[2]}
 
 
 def test_the_table_says_what_is_measured() -> None:
