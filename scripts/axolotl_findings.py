@@ -21,7 +21,8 @@ import yaml
 from fsdplint.check import check_text
 from fsdplint.finding import Finding, Safety
 from fsdplint.fixes.edits import apply
-from fsdplint.knowledge.axolotl_settings import SECTION, VERSION, settings
+from fsdplint.knowledge.accelerate_settings import VERSION
+from fsdplint.knowledge.axolotl_settings import SECTION, settings
 from fsdplint.knowledge.transformers_settings import ARGUMENT
 
 HEAD = "base_model: a/b\nsequence_len: 512\nmicro_batch_size: 1\nnum_epochs: 1\n"

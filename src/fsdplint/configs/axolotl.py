@@ -13,7 +13,7 @@ from fsdplint.configs.nodes import UNKNOWN, Entry, Mapping, Node, Scalar, Sequen
 from fsdplint.files.decoding import SourceError
 from fsdplint.files.file import regular
 from fsdplint.finding import Span
-from fsdplint.knowledge.accelerate_settings import Settings
+from fsdplint.knowledge.accelerate_settings import VERSION, Settings
 from fsdplint.knowledge.axolotl_settings import (
     DEFAULT,
     MODEL,
@@ -23,7 +23,6 @@ from fsdplint.knowledge.axolotl_settings import (
     RL_AS_OTHERS,
     SECTION,
     SECTION_SHARDS,
-    VERSION,
     VERSION_COUNTS,
 )
 from fsdplint.knowledge.torch_range import TorchRange

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fsdplint.configs.accelerate import AccelerateConfig
 from fsdplint.configs.nodes import Entry, Mapping, Scalar
-from fsdplint.knowledge.accelerate_settings import Settings
-from fsdplint.knowledge.parallelism_settings import SECTION, SIZES, of
+from fsdplint.knowledge.accelerate_settings import PARALLELISM, Settings
+from fsdplint.knowledge.parallelism_settings import SIZES, of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Parallelism:
 
 def read(config: AccelerateConfig) -> Parallelism | None:
     """Return the section of a file, None if it has none or if some release does not take it."""
-    section, releases = config.root.get(SECTION), of(config.releases)
+    section, releases = config.root.get(PARALLELISM), of(config.releases)
     if not config.shards or config.root.merged or not releases:
         return None
     if section is None or not isinstance(section.value, Mapping) or not section.value.entries:

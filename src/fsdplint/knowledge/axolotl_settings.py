@@ -16,12 +16,10 @@ _TABLE = Path(__file__).with_name("axolotl_settings.csv")
 
 PACKAGE = "axolotl"
 SECTION = "fsdp_config"
-VERSION = "fsdp_version"
 FINAL_BESIDE = "fsdp_final_state_dict_type"
 FINAL, STATES = "final_state_dict_type", "state_dict_type"
 POLICY, CLASSES, SIZE = "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params"
 STRATEGY = "sharding_strategy"
-CHECKPOINTING = "activation_checkpointing"
 GRADIENT_CHECKPOINTING = "gradient_checkpointing"
 OTHER_CHECKPOINTING = ("activation_offloading", "layer_offloading")
 # What decides where nothing is turned on, and what each file has.

@@ -10,12 +10,11 @@ from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
-from fsdplint.knowledge.accelerate_settings import Settings, read
+from fsdplint.knowledge.accelerate_settings import PARALLELISM, Settings, read
 
 _TABLE = Path(__file__).with_name("parallelism_settings.csv")
 
-SECTION = "parallelism_config"
-PREFIX = "parallelism_config_"
+PREFIX = f"{PARALLELISM}_"
 REPLICATE = f"{PREFIX}dp_replicate_size"
 SHARD = f"{PREFIX}dp_shard_size"
 TENSOR = f"{PREFIX}tp_size"

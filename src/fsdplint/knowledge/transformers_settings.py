@@ -23,7 +23,6 @@ RESHARD = "reshard_after_forward"
 OFFLOAD = "cpu_offload"
 
 CHECKPOINTING = "activation_checkpointing"
-SHARDED = "SHARDED_STATE_DICT"
 # Training arguments that a `Trainer` refuses beside settings of FSDP, in each release of the table:
 # measured in 13 minor releases from 4.40 to 5.24. The first two are one argument in 5.24.
 CHECKPOINTS = ("gradient_checkpointing", "activation_checkpointing")

@@ -15,6 +15,7 @@ from fsdplint.fixes.code import Declined
 from fsdplint.fixes.settings import remove_setting
 from fsdplint.knowledge.accelerate_settings import (
     STRATEGIES,
+    VERSION,
     WRAPS_BY_SIZE,
     WRAPS_CLASSES,
 )
@@ -35,7 +36,6 @@ from fsdplint.knowledge.axolotl_settings import (
     STATES,
     STRATEGY,
     STRATEGY_BY_WORD,
-    VERSION,
 )
 from fsdplint.knowledge.frameworks import WHOLE_STATE
 from fsdplint.knowledge.transformers_settings import ARGUMENT, RESHARD, STRATEGY_WORDS, accepts

@@ -9,13 +9,12 @@ from fsdplint.configs.axolotl import AxolotlSettings, is_on
 from fsdplint.configs.nodes import Entry
 from fsdplint.finding import Edit, Fix, Safety, Severity, Span
 from fsdplint.fixes.code import Declined
-from fsdplint.knowledge.accelerate_settings import WRAPS_CLASSES
+from fsdplint.knowledge.accelerate_settings import VERSION, WRAPS_CLASSES
 from fsdplint.knowledge.axolotl_settings import (
     DEEPSPEED,
     POLICY,
     SECTION,
     SECTION_SHARDS,
-    VERSION,
     VERSION_SHARDS,
 )
 from fsdplint.knowledge.transformers_settings import ARGUMENT

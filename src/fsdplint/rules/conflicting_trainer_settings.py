@@ -13,13 +13,12 @@ from fsdplint.engine.facts.training_arguments import training_arguments
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
-from fsdplint.knowledge.frameworks import STATE_TYPE, WHOLE_STATE
+from fsdplint.knowledge.frameworks import SHARDED_STATE, STATE_TYPE, WHOLE_STATE
 from fsdplint.knowledge.transformers_settings import (
     CHECKPOINTING,
     CHECKPOINTS,
     LOADS_BEST,
     ONLY_MODEL,
-    SHARDED,
 )
 from fsdplint.rule import Report, declare
 
@@ -51,7 +50,7 @@ def trainer_reports(settings: TrainerSettings) -> Iterator[Report]:
     only, best = settings.turns_on(ONLY_MODEL), settings.turns_on(LOADS_BEST)
     if only and best:
         yield _report(settings, only, best, partial(_turn_off, settings, only))
-    elif only and states and states.word == SHARDED and _has_effect(settings, STATE_TYPE):
+    elif only and states and states.word == SHARDED_STATE and _has_effect(settings, STATE_TYPE):
         yield _report(settings, only, states.entry, partial(_gather, settings, states))
 
 

@@ -15,7 +15,6 @@ from fsdplint.fixes.code import Declined
 from fsdplint.knowledge.accelerate_settings import BOOLEANS, WRAPS_BY_SIZE, Settings
 from fsdplint.knowledge.axolotl_settings import (
     BOTH_CHECKPOINTINGS,
-    CHECKPOINTING,
     CLASSES,
     CLASSES_LISTED,
     GRADIENT_CHECKPOINTING,
@@ -26,7 +25,7 @@ from fsdplint.knowledge.axolotl_settings import (
     SIZE,
     TEXT,
 )
-from fsdplint.knowledge.transformers_settings import ARGUMENT, accepts
+from fsdplint.knowledge.transformers_settings import ARGUMENT, CHECKPOINTING, accepts
 from fsdplint.rule import Report, declare
 
 RULE = declare(

@@ -12,7 +12,8 @@ from fsdplint.configs.nodes import Entry
 from fsdplint.configs.parallelism import Parallelism, read
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
-from fsdplint.knowledge.parallelism_settings import PREFIX, SECTION, SIZES
+from fsdplint.knowledge.accelerate_settings import PARALLELISM
+from fsdplint.knowledge.parallelism_settings import PREFIX, SIZES
 from fsdplint.rule import Report, declare
 
 RULE = declare(
@@ -62,5 +63,5 @@ def _fix(config: AccelerateConfig, found: Parallelism, entry: Entry, name: str) 
         return Fix(f"rename it to `{name}`", Safety.UNSAFE, (edit,))
     made = removal(config.path, config.text, found.mapping, entry)
     if made is None:
-        return Declined(f"it is the only setting; remove `{SECTION}` by hand")
+        return Declined(f"it is the only setting; remove `{PARALLELISM}` by hand")
     return Fix("remove the setting", made[1], (made[0],))
