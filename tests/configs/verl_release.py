@@ -1,4 +1,4 @@
-"""What is known of verl's settings is what the installed release does; `.ci/settings` installs one."""
+"""What is known of verl's settings is what the release does that `.ci/settings` installs."""
 
 from __future__ import annotations
 
