@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from fsdplint.configs.embedded import commands
 from fsdplint.configs.readers import Readers
@@ -21,6 +22,7 @@ from fsdplint.knowledge.launch_options import (
 )
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
+PYTHON = "python"
 # Programs that run the rest of their command line here, with the environment that they are given.
 _TRANSPARENT = frozenset(
     {"command", "env", "exec", "nice", "nohup", "numactl", "setsid", "stdbuf", "taskset", "time"}
@@ -28,8 +30,10 @@ _TRANSPARENT = frozenset(
 )
 _WRAPPERS = _TRANSPARENT | {"conda", "pipenv", "srun", "sudo", "nsys", "ncu"}
 _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
+_PYTHON_FLAG = re.compile(r"-[uBOs]+")
 _DIRECTIVE = re.compile(r"#SBATCH[ \t]+(?:(--[a-z-]+)(?:=|[ \t]+)|(-[A-Za-z])[ \t]*)([^\s#]+)")
 _DEVICE_LIST = re.compile(r"\d+(?:,\d+)*")
+_GPUS = re.compile(r"gpu(?::[a-z][\w.-]*)?:(\d+)|(?:[a-z][\w.-]*:)?(\d+)", re.IGNORECASE)
 _ARGUMENT = re.compile(r"run|exec|\d+[smhd]?")
 _NOT_BLANK = re.compile(r"[^\s\\]")
 _SHORT = {"-n": "--ntasks", "-N": "--nodes", "-G": "--gpus"}
@@ -65,7 +69,7 @@ class Launch:
     """A command that starts processes.
 
     Attributes:
-        launcher: "torchrun", "launch" or "accelerate".
+        launcher: "torchrun", "launch" or "accelerate"; "python" if there is none.
         start: the place of the launcher in the command.
         wrappers: the words in front of it that run it.
         options: those that the launcher knows, up to the first word that is not understood.
@@ -120,6 +124,7 @@ class LaunchScript:
     """A script with launch lines.
 
     Attributes:
+        plain: in a SLURM script, the calls of Python that no launcher starts.
         releases: what the releases of accelerate that the project admits do with settings.
         readers: what other files of the project say.
     """
@@ -128,6 +133,7 @@ class LaunchScript:
     text: str
     script: Script
     launches: tuple[Launch, ...]
+    plain: tuple[Launch, ...]
     directives: tuple[Directive, ...]
     releases: tuple[Settings, ...]
     readers: Readers
@@ -139,6 +145,15 @@ class LaunchScript:
     def directive(self, name: str) -> Directive | None:
         """Return the directive that counts: of equal ones the last."""
         return next((each for each in reversed(self.directives) if each.name == name), None)
+
+    @property
+    def devices_of_node(self) -> tuple[int, Directive] | None:
+        """How many GPUs SLURM gives each node of the job, with the option that says so."""
+        given = [each for each in map(self.directive, ("--gres", "--gpus-per-node")) if each]
+        found = _GPUS.fullmatch(given[0].value) if len(given) == 1 else None
+        if found is None or (given[0].name == "--gres" and not given[0].value.startswith("gpu")):
+            return None
+        return int(found[1] or found[2]), given[0]
 
     def removal(self, launch: Launch, option: Option) -> Edit:
         """Return the edit that removes an option, with the blanks in front of it."""
@@ -163,9 +178,11 @@ def read(
         return None
     launches = tuple(each for c in script.commands if (each := _launch(script, c)) is not None)
     directives = tuple(_directives(script))
-    if not launches:
+    every = map(partial(_plain, script), script.commands) if directives else ()
+    plain_ones = tuple(each for each in every if each is not None)
+    if not launches and not plain_ones:
         return None
-    return LaunchScript(path, text, script, launches, directives, releases, readers)
+    return LaunchScript(path, text, script, launches, plain_ones, directives, releases, readers)
 
 
 def shell_of(path: str, text: str) -> Script:
@@ -201,6 +218,25 @@ def _launch(script: Script, command: Command) -> Launch | None:
         _is_here(head),
         _devices(script, command, head) if _is_here(head) else None,
     )
+
+
+def _plain(script: Script, command: Command) -> Launch | None:
+    """Return the call of Python with a file that a command is, None if it is none."""
+    words = command.words
+    literals = [word.literal or "" for word in words]
+    own = range(command.assigns, len(words))
+    first = next((index for index in own if _PYTHON.fullmatch(literals[index])), len(words))
+    after = first + 1
+    while after < len(words) and _PYTHON_FLAG.fullmatch(literals[after]):
+        after += 1
+    head = words[command.assigns : first]
+    if after >= len(words) or not literals[after].endswith(".py") or _launcher(command):
+        return None
+    if not _hands_on(head):
+        return None
+    start, end, here = words[first].start, words[after - 1].end, _is_here(head)
+    devices = _devices(script, command, head) if here else None
+    return Launch(command, PYTHON, start, end, head, (), (), True, words[after], here, devices)
 
 
 def _launcher(command: Command) -> tuple[str, int, int] | None:

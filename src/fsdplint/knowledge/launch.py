@@ -146,3 +146,19 @@ ENDS_PROCESS = frozenset(
     {"_exit", "abort", "execl", "execle", "execlp", "execv", "execve", "execvp", "execvpe"}
     | {"exit", "quit"}
 )
+
+# What code needs that gives a process its rank by `env://`: text that may set RANK, and packages
+# that set it or start the ranks themselves.
+SETS_RANK = (
+    r"[\"']RANK[\"']\]\s*=(?!=)|[\"']RANK[\"']\s*:|(?:setdefault|putenv|setenv)\(\s*[\"']RANK"
+    r"|\bRANK\s*=(?!=)|environ\.update\(|environ\s*\|?=(?!=)|environ\[[^\"'\]][^\]\n]*\]\s*=(?!=)"
+    r"|environ\.setdefault\(\s*[^\"'\s]|dotenv"
+)
+STARTS_RANKS = frozenset(
+    {"accelerate", "colossalai", "composer", "deepspeed", "fairscale", "horovod", "hydra"}
+    | {"idr_torch", "ignite", "lightning", "lightning_fabric", "mmcv", "mmengine", "mpi4py"}
+    | {"multiprocessing", "parsl", "pytorch_lightning", "ray", "submitit", "subprocess"}
+    | {"torch.multiprocessing", "torch_xla", "torchx"}
+)
+# Backends that do not meet by `env://`.
+BACKENDS_APART = frozenset({"mpi", "fake"})

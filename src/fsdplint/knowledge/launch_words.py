@@ -1,3 +1,3 @@
-"""What every launch line has, to find the files that have one; fast to import."""
+"""What every launch line or SLURM script has, to find the files that have one; fast to import."""
 
-WORDS = ("torchrun", "torch.distributed", "accelerate")
+WORDS = ("torchrun", "torch.distributed", "accelerate", "#SBATCH")

@@ -23,8 +23,6 @@ RULE = declare(
     "tell how precise the rule is.",
 )
 
-_GPUS = re.compile(r"gpu(?::[a-z][\w.-]*)?:(\d+)|(?:[a-z][\w.-]*:)?(\d+)", re.IGNORECASE)
-
 
 @dataclass(frozen=True, slots=True)
 class _Devices:
@@ -85,13 +83,10 @@ def _of_slurm(script: LaunchScript, launch: Launch) -> _Devices | None:
     """Return what SLURM gives a node of the job, unless the step or the script may differ."""
     if launch.wrappers or launch.launcher == ACCELERATE or DEVICES in script.text:
         return None
-    given = [each for each in map(script.directive, ("--gres", "--gpus-per-node")) if each]
-    found = _GPUS.fullmatch(given[0].value) if len(given) == 1 else None
+    found = script.devices_of_node
     if found is None:
         return None
-    directive, count = given[0], int(found[1] or found[2])
-    if directive.name == "--gres" and not directive.value.startswith("gpu"):
-        return None
+    count, directive = found
     span = script.span(directive.start, directive.end)
     return _Devices(count, script.shown(directive), span)
 
