@@ -18,8 +18,8 @@ from fsdplint.files.invalid import InvalidSyntax
 
 MOST = 1_000_000
 """Characters of the longest text that is parsed; settings have a hundredth of that."""
-
-
+_MOST_BITS = 64
+"""Longer integers are no settings; Python cannot even print those of thousands of digits."""
 _OPEN = re.compile(r"\$\{|\{\{|\{%|<%|%\(")
 """What marks a text that another tool fills in: Hydra's and a shell's `${…}`, Jinja, ERB, `%`."""
 _TAB_OR_STRING = re.compile(r'"(?:\\.|[^"\\])*"|\t')
@@ -57,7 +57,7 @@ def is_template(text: str) -> bool:
 
 def _expect_json(text: str) -> None:
     try:
-        json.loads(text)
+        json.loads(text, parse_int=str)  # int() refuses thousands of digits
     except json.JSONDecodeError as error:
         raise InvalidSyntax(error.msg, error.pos) from error
     except RecursionError as error:
@@ -109,6 +109,8 @@ class _Reader:
         if isinstance(node.value, str) and _OPEN.search(node.value):
             return UNKNOWN
         try:
-            return self._values.construct_object(node)
+            value = self._values.construct_object(node)
         except (yaml.constructor.ConstructorError, ValueError, OverflowError):
             return UNKNOWN
+        huge = isinstance(value, int) and value.bit_length() > _MOST_BITS
+        return UNKNOWN if huge else value

@@ -23,7 +23,7 @@ RULE = declare(
     "tell how precise the rule is.",
 )
 
-_GPUS = re.compile(r"gpu(?::[a-z][\w.-]*)?:(\d+)|(?:[a-z][\w.-]*:)?(\d+)", re.IGNORECASE)
+_GPUS = re.compile(r"gpu(?::[a-z][\w.-]*)?:(\d{1,6})|(?:[a-z][\w.-]*:)?(\d{1,6})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
