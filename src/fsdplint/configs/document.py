@@ -39,7 +39,7 @@ def parse(text: str, path: str) -> Node | None:
         text = _TAB_OR_STRING.sub(lambda found: found[0].replace("\t", " "), text)
     try:
         roots = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-        return _Reader().node(roots[0]) if len(roots) == 1 else None
+        return _Reader(text).node(roots[0]) if len(roots) == 1 else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(f"{error.problem or error.context}".split())
@@ -72,7 +72,8 @@ def _last(end: int, inside: list[Node] | tuple[Node, ...]) -> int:
 class _Reader:
     """Turns nodes of PyYAML into ours, each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
+        self._text = text
         self._values: Any = yaml.constructor.SafeConstructor()
         self._known: dict[int, Node] = {}
         self._open: set[int] = set()
@@ -103,6 +104,8 @@ class _Reader:
             return Mapping(start, last, entries, bool(node.flow_style), merged)
         assert isinstance(node, yaml.ScalarNode)
         quote = node.style if node.style in ("'", '"') else ""
+        if node.style in ("|", ">"):  # PyYAML has the line ends behind a block in it.
+            end = start + len(self._text[start:end].rstrip())
         return Scalar(start, end, self._value(node), quote)
 
     def _value(self, node: yaml.Node) -> object:
