@@ -54,8 +54,8 @@ def launch_settings(values: Mapping[str, object]) -> tuple[LaunchSettings, ...]:
 
 def _by_torch(values: Mapping[str, object]) -> Iterator[str]:
     """Yield each script that a launcher of PyTorch starts."""
-    for lines in values.values():
-        for launch in lines.launches if isinstance(lines, LaunchScript) else ():
+    for lines in (each for each in values.values() if isinstance(each, LaunchScript)):
+        for launch in lines.launches:
             if launch.launcher != ACCELERATE and launch.script and launch.script.literal:
                 yield named_file(lines, launch.script.literal)
 
