@@ -139,6 +139,14 @@ def test_what_others_fill_in_is_unknown(value: str) -> None:
     assert all(scalar.value in (UNKNOWN, "id") for _, scalar in found)
 
 
+@pytest.mark.parametrize("digits", ["9" * 6000, "0x" + "f" * 6000, "-" + "9" * 30])
+def test_a_huge_integer_is_unknown(digits: str) -> None:
+    assert leaves(f"a: {digits}\n") == {"a": UNKNOWN}
+    if "x" not in digits:
+        root = parse(f'{{"a": {digits}}}', "a.json")
+        assert root is not None and [each.value for _, each in values(root)] == [UNKNOWN]
+
+
 def test_a_merge_is_noted() -> None:
     assert read("a: &a {x: 1}\nb:\n  <<: *a\n").get("b").value.merged  # type: ignore[union-attr]  # it is there
     assert not read("a: 1\n").merged

@@ -179,6 +179,20 @@ def test_a_launch_line_says_which_script_is_launched_with_which_file(project: Pa
         assert found(project / "train.py") == expected, line
 
 
+def test_torchrun_reads_no_config_file(project: Path) -> None:
+    (project / "other.py").write_text("import torch\n")
+    launch = project / "train.sh"
+    for line, expected in {
+        "torchrun --nproc_per_node 2 other.py": [HANG],
+        "torchrun --nproc_per_node 2 train.py --x": [],
+        "srun torchrun --nproc_per_node $N train.py": [],
+        "python -m torch.distributed.run train.py": [],
+        "torchrun train.py\naccelerate launch --config_file conf/fsdp.yaml train.py": [HANG],
+    }.items():
+        launch.write_text(f"#!/bin/bash\n{line}\n")
+        assert found(project) == expected, line
+
+
 def test_two_launches_say_what_they_agree_on(project: Path) -> None:
     (project / "train.py").write_text(APART)
     (project / "conf/1.yaml").write_text(CONFIG.replace("version: 2", "version: 1"))

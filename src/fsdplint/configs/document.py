@@ -18,8 +18,8 @@ from fsdplint.files.invalid import InvalidSyntax
 
 MOST = 1_000_000
 """Characters of the longest text that is parsed; settings have a hundredth of that."""
-
-
+_MOST_BITS = 64
+"""Longer integers are no settings; Python cannot even print those of thousands of digits."""
 _OPEN = re.compile(r"\$\{|\{\{|\{%|<%|%\(")
 """What marks a text that another tool fills in: Hydra's and a shell's `${…}`, Jinja, ERB, `%`."""
 _TAB_OR_STRING = re.compile(r'"(?:\\.|[^"\\])*"|\t')
@@ -39,7 +39,7 @@ def parse(text: str, path: str) -> Node | None:
         text = _TAB_OR_STRING.sub(lambda found: found[0].replace("\t", " "), text)
     try:
         roots = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-        return _Reader().node(roots[0]) if len(roots) == 1 else None
+        return _Reader(text).node(roots[0]) if len(roots) == 1 else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(f"{error.problem or error.context}".split())
@@ -57,7 +57,7 @@ def is_template(text: str) -> bool:
 
 def _expect_json(text: str) -> None:
     try:
-        json.loads(text)
+        json.loads(text, parse_int=str)  # int() refuses thousands of digits
     except json.JSONDecodeError as error:
         raise InvalidSyntax(error.msg, error.pos) from error
     except RecursionError as error:
@@ -72,7 +72,8 @@ def _last(end: int, inside: list[Node] | tuple[Node, ...]) -> int:
 class _Reader:
     """Turns nodes of PyYAML into ours, each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
+        self._text = text
         self._values: Any = yaml.constructor.SafeConstructor()
         self._known: dict[int, Node] = {}
         self._open: set[int] = set()
@@ -103,12 +104,16 @@ class _Reader:
             return Mapping(start, last, entries, bool(node.flow_style), merged)
         assert isinstance(node, yaml.ScalarNode)
         quote = node.style if node.style in ("'", '"') else ""
+        if node.style in ("|", ">"):  # PyYAML has the line ends behind a block in it.
+            end = start + len(self._text[start:end].rstrip())
         return Scalar(start, end, self._value(node), quote)
 
     def _value(self, node: yaml.Node) -> object:
         if isinstance(node.value, str) and _OPEN.search(node.value):
             return UNKNOWN
         try:
-            return self._values.construct_object(node)
+            value = self._values.construct_object(node)
         except (yaml.constructor.ConstructorError, ValueError, OverflowError):
             return UNKNOWN
+        huge = isinstance(value, int) and value.bit_length() > _MOST_BITS
+        return UNKNOWN if huge else value

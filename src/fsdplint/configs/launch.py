@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from fsdplint.configs.accelerate import AccelerateConfig, OtherConfig
 from fsdplint.configs.launch_lines import LaunchScript
@@ -18,6 +19,7 @@ from fsdplint.knowledge.accelerate_settings import (
     SYNC,
     VERSION,
 )
+from fsdplint.knowledge.launch_options import ACCELERATE
 
 _BOOLEANS = {"FALSE": False, "0": False, "TRUE": True, "1": True}
 _SWITCHES = ("fsdp_use_orig_params", "fsdp_reshard_after_forward", SYNC)
@@ -28,7 +30,8 @@ def launch_settings(values: Mapping[str, object]) -> tuple[LaunchSettings, ...]:
     """Return what a project's config files say of the code that is launched with them.
 
     A launch line that names a config file and a script says it of the script. Without one, what all
-    config files of the project agree on holds for each script.
+    config files of the project agree on holds for each script that torchrun does not launch, since
+    that reads no config file.
 
     Args:
         values: by path, what the files of other kinds than Python hold.
@@ -45,7 +48,16 @@ def launch_settings(values: Mapping[str, object]) -> tuple[LaunchSettings, ...]:
     own = [_common(found, script) for script, found in by_script.items()]
     # Of a project that may be launched without FSDP nothing is known.
     common = _common(configs) if len(configs) == len(every) else None
+    common = common and replace(common, others=frozenset(_by_torch(values)))
     return tuple(each for each in (*own, common) if each)
+
+
+def _by_torch(values: Mapping[str, object]) -> Iterator[str]:
+    """Yield each script that a launcher of PyTorch starts."""
+    for lines in (each for each in values.values() if isinstance(each, LaunchScript)):
+        for launch in lines.launches:
+            if launch.launcher != ACCELERATE and launch.script and launch.script.literal:
+                yield named_file(lines, launch.script.literal)
 
 
 def _launched(

@@ -33,7 +33,7 @@ _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
 _PYTHON_FLAG = re.compile(r"-[uBOs]+")
 _DIRECTIVE = re.compile(r"#SBATCH[ \t]+(?:(--[a-z-]+)(?:=|[ \t]+)|(-[A-Za-z])[ \t]*)([^\s#]+)")
 _DEVICE_LIST = re.compile(r"\d+(?:,\d+)*")
-_GPUS = re.compile(r"gpu(?::[a-z][\w.-]*)?:(\d+)|(?:[a-z][\w.-]*:)?(\d+)", re.IGNORECASE)
+_GPUS = re.compile(r"gpu(?::[a-z][\w.-]*)?:(\d{1,6})|(?:[a-z][\w.-]*:)?(\d{1,6})", re.IGNORECASE)
 _ARGUMENT = re.compile(r"run|exec|\d+[smhd]?")
 _NOT_BLANK = re.compile(r"[^\s\\]")
 _SHORT = {"-n": "--ntasks", "-N": "--nodes", "-G": "--gpus"}

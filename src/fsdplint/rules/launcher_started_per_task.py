@@ -68,7 +68,8 @@ def _tasks(script: LaunchScript, launch: Launch) -> tuple[Span, int, str] | None
     if any(word is None or word.startswith(("-n", "--ntask", "--tasks")) for word in words):
         return None
     directive = script.directive(_NAME)
-    if directive is None or not directive.value.isdigit() or int(directive.value) < 2:
+    digits = directive is not None and re.fullmatch(r"[0-9]{1,6}", directive.value)
+    if directive is None or not digits or int(directive.value) < 2:
         return None
     # `--ntasks` counts more than this option.
     if script.directive("--ntasks"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fsdplint.configs.lightning import Arguments, Given, StrategySettings
@@ -90,7 +91,7 @@ def _size(arguments: Arguments, name: str, default: object) -> object:
     value = given.value
     if isinstance(value, list):
         return len(value)
-    if isinstance(value, str) and value.isdigit():
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,6}", value):
         return int(value)
     known = value == _AUTO or (isinstance(value, int) and not isinstance(value, bool) and value > 0)
     return value if known else None

@@ -15,7 +15,8 @@ class LaunchSettings:
         start: where its settings begin.
         end: where they end.
         keywords: the arguments of the plugin that they come to.
-        scripts: the files that are launched with them, None if all are.
+        scripts: the files that are launched with them, None if all but `others` are.
+        others: files that are launched without a config file.
     """
 
     path: str
@@ -23,3 +24,4 @@ class LaunchSettings:
     end: int
     keywords: Mapping[str, str | int | bool]
     scripts: frozenset[str] | None = None
+    others: frozenset[str] = frozenset()

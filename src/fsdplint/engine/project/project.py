@@ -201,7 +201,8 @@ class Project:
     def launch_of(self, script: str) -> LaunchSettings | None:
         """Return the settings that a script is launched with: its own before those of all."""
         own = (each for each in self.launches if each.scripts and script in each.scripts)
-        return next(own, next((each for each in self.launches if each.scripts is None), None))
+        every = (e for e in self.launches if e.scripts is None and script not in e.others)
+        return next(own, next(every, None))
 
     def _names_of_settings(self, path: Path) -> Iterator[str]:
         """Yield the names of a framework's classes in a file that may have it shard."""
