@@ -12,6 +12,9 @@ from torch_release import INSTALLED
 from fsdplint.rules import RULES
 
 PAGES = read_pages()
+# About the tool itself, and about verl, which the suite does not install: Bash judges its commands
+# in the tests, and `.ci/settings` runs its code.
+WITHOUT = ("FSD0", "FSD94")
 PROOFS = [
     (page, proof)
     for page in PAGES
@@ -33,5 +36,5 @@ def test_no_proof_is_lost() -> None:
     fences = {p.name: p.path.read_text(encoding="utf-8").count("\n```python ranks=") for p in PAGES}
     assert Counter(fences) == Counter(page.name for page in PAGES for _ in page.proofs)
     assert {name for name, count in fences.items() if count} == {
-        rule.name for rule in RULES if not rule.code.startswith("FSD0")
+        rule.name for rule in RULES if not rule.code.startswith(WITHOUT)
     }
