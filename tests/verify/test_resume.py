@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,14 +137,13 @@ def test_what_the_saving_run_violates_too_is_none_of_the_resumption(warm: Warm) 
 
 def test_what_changes_behind_a_save_is_not_what_was_saved(warm: Warm) -> None:
     found = verdict(warm, "in-place")
-    assert (found.status, found.details) == (
+    *continued, loss = found.details
+    assert (found.status, continued) == (
         Status.CONFIRMED,
-        (
-            "the data continues where it stopped",
-            "random numbers continue where they stopped",
-            "loss 1 is 6.40282, but 14.4061 in the uninterrupted run",
-        ),
+        ["the data continues where it stopped", "random numbers continue where they stopped"],
     )
+    # The last digits depend on the processor.
+    assert re.fullmatch(r"loss 1 is 6\.40\d+, but 14\.40\d+ in the uninterrupted run", loss)
 
 
 @pytest.mark.parametrize(("variant", "given"), [("stale", "--resume"), ("", ""), ("frozen", "")])

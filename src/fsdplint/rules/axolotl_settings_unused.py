@@ -27,7 +27,7 @@ RULE = declare(
     severity=Severity.WARNING,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="no public file examined so far makes this mistake.",
+    preview="No public file examined so far makes this mistake.",
 )
 
 _TURNED_ON = f"{ARGUMENT}:\n  - full_shard\n  - auto_wrap\n"

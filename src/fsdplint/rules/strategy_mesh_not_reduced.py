@@ -25,7 +25,7 @@ RULE = declare(
     severity=Severity.ERROR,
     fix=Safety.UNSAFE,
     since="0.1.0",
-    preview="too few public projects give a mesh to judge it by.",
+    preview="Too few public projects give a mesh to judge it by.",
 )
 
 _DEFAULT = "FULL_SHARD"
