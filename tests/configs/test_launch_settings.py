@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from measuring import expect_as_measured
 
 from fsdplint.check import check, check_text
 from fsdplint.configs.launch_lines import read
@@ -35,10 +34,6 @@ UNKNOWN, IGNORED, OPTION = (
     "fsdp-variable-not-applied",
     "unusable-fsdp-option",
 )
-
-
-def test_the_table_is_what_the_installed_release_does() -> None:
-    expect_as_measured("accelerate", variables()[-1], "accelerate_variables")
 
 
 def test_variables_have_the_effect_of_the_settings_that_they_stand_for() -> None:

@@ -18,7 +18,6 @@ from fsdplint.knowledge.parallelism_settings import PREFIX, SIZES, of, settings
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 from accelerate_effect import mesh, started
-from accelerate_settings import measured_in
 
 COUNT = 120
 HEAD = "distributed_type: FSDP\nmain_process_port: 0\n"
@@ -103,9 +102,7 @@ def test_processes_are_lost_where_it_is_said(machines: int, processes: int, rank
             ]
 
 
-def test_the_table_is_what_the_installed_release_does() -> None:
-    rows = measured_in([], "parallelism_settings")
-    assert {name for name, _, effect, _ in rows if effect} == set(settings()[-1].names(2))
+def test_the_table_is_of_the_releases_that_have_the_section() -> None:
     assert set(SIZES) <= set(settings()[-1].names(2))
     assert settings()[-1].release == settings_of_fsdp()[-1].release
 
