@@ -145,14 +145,22 @@ def _taken(name: str, version: int) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Measure every wheel and write the table."""
     (folder,) = sys.argv[1:] if arguments is None else arguments
+    return measure(Path(folder), "accelerate", "accelerate_settings", TABLE)
+
+
+def measure(folder: Path, package: str, module: str, table: Path) -> int:
+    """Write a table from what `measured` of a module yields with each wheel of a package."""
     found: dict[str, list[Row]] = {}
-    for wheel in sorted(Path(folder).glob("accelerate-*.whl"), key=release_of):
+    for wheel in sorted(folder.glob(f"{package}-*.whl"), key=_release_of):
         release = ".".join(wheel.name.split("-")[1].split(".")[:2])
         try:
-            found[release] = measured_in_wheel(wheel, "accelerate_settings")
+            found[release] = _measured_in_wheel(wheel, module)
+            print(f"{release}: {sum(row[2] for row in found[release])} rows", file=sys.stderr)
         except subprocess.CalledProcessError as error:
             print(f"{release} does not run: {error.stderr.splitlines()[-1]}", file=sys.stderr)
-    write(TABLE, "accelerate", found)
+    if not found:
+        return 1
+    write(table, package, found)
     return 0
 
 
@@ -171,7 +179,7 @@ def write(table: Path, package: str, found: Mapping[str, list[Row]]) -> None:
             writer.writerows(_ranges(name, version, releases, of_releases))
 
 
-def measured_in_wheel(wheel: Path, module: str) -> list[Row]:
+def _measured_in_wheel(wheel: Path, module: str) -> list[Row]:
     """Return what `measured` of a module of these scripts yields, with the package in a wheel.
 
     Raises:
@@ -201,7 +209,7 @@ def measured_in(folders: list[str], module: str) -> list[Row]:
     return [(row[0], row[1], row[2], row[3]) for row in json.loads(made.stdout.splitlines()[-1])]
 
 
-def release_of(wheel: Path) -> tuple[int, ...]:
+def _release_of(wheel: Path) -> tuple[int, ...]:
     """Return the release that a wheel is of."""
     return tuple(map(int, wheel.name.split("-")[1].split(".")))
 

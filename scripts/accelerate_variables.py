@@ -16,10 +16,7 @@ import functools
 import inspect
 import json
 import re
-import subprocess
 import sys
-import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -119,18 +116,7 @@ def _passes_launcher(name: str, version: int) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Measure every wheel and write the table."""
     (folder,) = sys.argv[1:] if arguments is None else arguments
-    found: dict[str, list[settings.Row]] = {}
-    for wheel in sorted(Path(folder).glob("accelerate-*.whl"), key=settings._release):
-        release = ".".join(wheel.name.split("-")[1].split(".")[:2])
-        try:
-            with tempfile.TemporaryDirectory() as unpacked:
-                with zipfile.ZipFile(wheel) as archive:
-                    archive.extractall(unpacked)
-                found[release] = settings.measured_in([unpacked], "accelerate_variables")
-        except subprocess.CalledProcessError as error:
-            print(f"{release} does not run: {error.stderr.splitlines()[-1]}", file=sys.stderr)
-    settings.write(TABLE, "accelerate", found)
-    return 0
+    return settings.measure(Path(folder), "accelerate", "accelerate_variables", TABLE)
 
 
 if __name__ == "__main__":

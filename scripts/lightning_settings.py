@@ -18,18 +18,16 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import subprocess
 import sys
 import tempfile
 import warnings
-import zipfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from accelerate_settings import ROOT, Row, measured_in, write
+from accelerate_settings import ROOT, Row, measure
 
 TABLE = ROOT / "src/fsdplint/knowledge/lightning_settings.csv"
 
@@ -225,18 +223,7 @@ def _clipping(cls: Any) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Measure every wheel and write the table."""
     (folder,) = sys.argv[1:] if arguments is None else arguments
-    found: dict[str, list[Row]] = {}
-    for wheel in sorted(Path(folder).glob("lightning-*.whl")):
-        release = ".".join(wheel.name.split("-")[1].split(".")[:2])
-        try:
-            with tempfile.TemporaryDirectory() as unpacked:
-                with zipfile.ZipFile(wheel) as archive:
-                    archive.extractall(unpacked)
-                found[release] = measured_in(unpacked, "lightning_settings")
-        except subprocess.CalledProcessError as error:
-            print(f"{release} does not run: {error.stderr.splitlines()[-1]}", file=sys.stderr)
-    write(TABLE, "lightning", found)
-    return 0
+    return measure(Path(folder), "lightning", "lightning_settings", TABLE)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,11 @@ compares the rows for the installed release.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from accelerate_settings import ROOT, Row, measured_in_wheel, release_of, write
+from accelerate_settings import ROOT, Row, measure
 
 TABLE = ROOT / "src/fsdplint/knowledge/parallelism_settings.csv"
 
@@ -77,15 +76,7 @@ def _handed_on(settings: dict[str, str]) -> dict[str, str] | None:
 def main(arguments: list[str] | None = None) -> int:
     """Measure every wheel and write the table."""
     (folder,) = sys.argv[1:] if arguments is None else arguments
-    found: dict[str, list[Row]] = {}
-    for wheel in sorted(Path(folder).glob("accelerate-*.whl"), key=release_of):
-        release = ".".join(wheel.name.split("-")[1].split(".")[:2])
-        try:
-            found[release] = measured_in_wheel(wheel, "parallelism_settings")
-        except subprocess.CalledProcessError as error:
-            print(f"{release}: {error.stderr.splitlines()[-1]}", file=sys.stderr)
-    write(TABLE, "accelerate", found)
-    return 0
+    return measure(Path(folder), "accelerate", "parallelism_settings", TABLE)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,12 @@ programs of verl shard by the same code.
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
-import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from accelerate_settings import ROOT, Row, measured_in, write
+from accelerate_settings import ROOT, Row, measure
 
 TABLE = ROOT / "src/fsdplint/knowledge/verl_settings.csv"
 
@@ -151,23 +148,7 @@ def _read(node: ast.AST) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Measure every wheel and write the table."""
     (folder,) = sys.argv[1:] if arguments is None else arguments
-    found: dict[str, list[Row]] = {}
-    for wheel in sorted(Path(folder).glob("verl-*.whl"), key=_release):
-        release = ".".join(wheel.name.split("-")[1].split(".")[:2])
-        with tempfile.TemporaryDirectory() as unpacked:
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(unpacked)
-            try:
-                found[release] = measured_in(unpacked, "verl_settings")
-                print(f"{release}: {len(found[release])} rows", file=sys.stderr)
-            except subprocess.CalledProcessError as error:
-                print(f"{release} does not run: {error.stderr.splitlines()[-1]}", file=sys.stderr)
-    write(TABLE, "verl", found)
-    return 0
-
-
-def _release(wheel: Path) -> tuple[int, ...]:
-    return tuple(map(int, wheel.name.split("-")[1].split(".")))
+    return measure(Path(folder), "verl", "verl_settings", TABLE)
 
 
 if __name__ == "__main__":
