@@ -204,7 +204,7 @@ def inspect(
         read_around(discover([root]).configs, configs)
     launches = launches_in(root, configs)
     own = sources.with_scripts([source.path])
-    files = [*own, *_around(root, [source.path], sources.text)]
+    files = [*own, *around(root, [source.path], sources.text)]
 
     def analyzed() -> Inspection:
         project = Project(root, sources.text)
@@ -290,8 +290,8 @@ def _in_program(
         single: files that are checked with the files around them that use them.
     """
     named = [file for file in files if file in single]
-    around = _around(root, named, sources.text, settings.exclude)
-    every = sources.with_scripts((*files, *around))
+    beside = around(root, named, sources.text, settings.exclude)
+    every = sources.with_scripts((*files, *beside))
     if named and is_project(root) and _uses_launcher(every, sources):
         read_around(discover([root], settings.exclude).configs, configs)
     program = Files(root, every, sources.with_scripts(files))
@@ -357,7 +357,7 @@ def _programs(wanted: Sequence[str], given: frozenset[str]) -> dict[Path, list[s
     return programs
 
 
-def _around(
+def around(
     root: Path, given: Sequence[str], read: Reader, exclude: Sequence[Patterns] = ()
 ) -> list[str]:
     """Return the files that form a program with files ``given`` one by one, e.g. by a hook.

@@ -193,6 +193,33 @@ class Imports:
         return None
 
 
+def together(every: Iterable[Imports]) -> list[Edit]:
+    """Return the edits that add the names of ``every``, each name once in a file.
+
+    If several functions need names, they are imported at the top level.
+    """
+    files: dict[str, list[Imports]] = {}
+    for each in every:
+        if each.wanted or each.modules:
+            files.setdefault(each.code.path, []).append(each)
+    return [edit for group in files.values() for edit in _united(group).edits()]
+
+
+def _united(group: Sequence[Imports]) -> Imports:
+    first = min(group, key=lambda each: each.use.start)
+    code, use = first.code, first.use
+    if len({code.function(each.use) for each in group}) > 1:
+        outside = code.module.body
+        use = next(each for each in outside if each.end >= first.use.start)
+    united = Imports(code, use)
+    for each in group:
+        united.modules.update(each.modules)
+        for module, names in each.wanted.items():
+            known = united.wanted.setdefault(module, [])
+            known += [name for name in names if name not in known]
+    return united
+
+
 def _top_imports(code: Code, use: ir.Node) -> Iterator[ir.Import | ir.ImportFrom]:
     """Yield the unconditional imports at the top level above the statement of ``use``."""
     yield from _imports_above(code.module.body, use)

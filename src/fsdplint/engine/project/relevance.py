@@ -54,7 +54,7 @@ def related_units(
         if (text := "" if project.is_plain(path) else project.read(path)) is not None
     }
     if focus is not None and not every.keys() <= set(focus):
-        every = _programs(project, every, focus)
+        every = programs(project, every, focus)
     strict = [path for path, shards in every.items() if shards]
     importers = _importers(project, every, strict)
     if len(importers) > _MAX_IMPORTERS:
@@ -70,7 +70,7 @@ def related_units(
     return units
 
 
-def _programs(project: Project, every: Files, focus: Collection[Path]) -> Files:
+def programs(project: Project, every: Files, focus: Collection[Path]) -> Files:
     """Return the files of the programs that those in ``focus`` are part of."""
     graph = {path: imported_files(project, path) for path in every}
     users: dict[Path, list[Path]] = defaultdict(list)

@@ -1,0 +1,20 @@
+"""From FSDP1 (`FullyShardedDataParallel`) to FSDP2 (`fully_shard`)."""
+
+from __future__ import annotations
+
+from fsdplint.migrate.fsdp2.leftovers import leftovers
+from fsdplint.migrate.fsdp2.wrappers import wrappers
+from fsdplint.migrate.step import Migration
+
+# Rules whose fixes adapt code around the model to FSDP2; the steps change FSDP1's own API.
+_RULES = frozenset(
+    {
+        "fsdp1-api-on-fsdp2-model",
+        "no-sync-under-fsdp2",
+        "optimizer-before-sharding",
+        "sharded-state-saved",
+        "full-state-dict-into-sharded-model",
+    }
+)
+
+FSDP2 = Migration("fsdp2", (wrappers,), _RULES, leftovers)

@@ -1,0 +1,120 @@
+"""What a migration is made of: steps, which find places of a program to change or to ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint.engine.program import Program
+from fsdplint.finding import Edit, Span
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.imports import Imports
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A place that a migration changes.
+
+    Attributes:
+        what: what is done there, a verb phrase, e.g. "shard `model` with `fully_shard`".
+        edits: all of them are made, or none.
+        imports: the names that the new code uses; their edits are made for all changes together.
+        differs: what is different afterwards, one sentence without a full stop; "" if nothing is.
+    """
+
+    span: Span
+    what: str
+    edits: tuple[Edit, ...]
+    imports: tuple[Imports, ...] = ()
+    differs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something that the code does not say and the user has to decide.
+
+    Attributes:
+        topic: kebab-case; with the place it is the key of the answer.
+        text: the question, with its question mark.
+        choices: the answers; the first is what `--yes` takes.
+    """
+
+    span: Span
+    topic: str
+    text: str
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A place that no step can change.
+
+    Attributes:
+        what: the code as it is, for a message.
+        reason: what stands in the way and what to do by hand, one sentence without a full stop.
+    """
+
+    span: Span
+    what: str
+    reason: str
+
+
+Found = Change | Question | Kept
+
+
+@dataclass(frozen=True)
+class Context:
+    """A program in one pass of a migration.
+
+    Attributes:
+        files: the absolute paths of the files that may be changed.
+        answers: those given so far, by `key`.
+        line: the line of a place in the text before the migration.
+    """
+
+    program: Program
+    files: frozenset[str]
+    answers: Mapping[str, str]
+    line: Callable[[Span], int]
+
+    def codes(self, *words: str) -> Iterator[Code]:
+        """Yield the files that may be changed and have one of ``words`` in their text."""
+        for path in sorted(self.files):
+            text = self.program.project.read(Path(path)) or ""
+            found = any(word in text for word in words)
+            if found and self.program.project.unit(Path(path)) is not None:
+                yield Code.of(self.program.tree(path))
+
+    def name(self, code: Code, node: object) -> str:
+        """Return the canonical name of a library that ``node`` is by the imports, or ""."""
+        return self.program.project.library_name(code.path, node)  # type: ignore[arg-type]  # any other node has none
+
+    def key(self, question: Question) -> str:
+        """Return the key of a question's answer, e.g. "train.py:41:no-shard"."""
+        root = self.program.project.root.as_posix()
+        path = question.span.path.removeprefix(f"{root}/")
+        return f"{path}:{self.line(question.span)}:{question.topic}"
+
+    def answer(self, question: Question) -> str | None:
+        """Return the answer to ``question``, None if there is none yet."""
+        return self.answers.get(self.key(question))
+
+
+Step = Callable[[Context], Iterator[Found]]
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A migration of the command line.
+
+    Attributes:
+        steps: run one after another on the same program, until none changes it any more.
+        rules: names of the rules whose fixes, unsafe ones too, complete it.
+        leftovers: finds what a complete migration has left none of, in its result.
+    """
+
+    name: str
+    steps: Sequence[Step]
+    rules: frozenset[str]
+    leftovers: Step

@@ -1,0 +1,52 @@
+"""The plan of a migration as text: what changes where, what it asks, what it cannot change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from fsdplint.migrate.plan import Entry, Plan
+from fsdplint.migrate.step import Change, Kept, Question
+from fsdplint.process.terminal import printable
+from fsdplint.report.places import located, shown
+
+
+def plan_as_text(plan: Plan) -> str:
+    """Return the plan, one block for each file."""
+    lines: list[str] = []
+    for path, entries in groupby(plan.entries, key=lambda entry: entry.path):
+        lines.append(f"{shown(plan.outcome, path)}")
+        lines += [f"  {entry.line:>5}  {printable(text)}" for entry, text in _texts(entries)]
+    for finding in plan.new:
+        where = located(plan.outcome, finding.span)
+        lines.append(f"{where}: new finding after the migration: {finding.rule}: {finding.message}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _texts(entries: Iterator[Entry]) -> Iterator[tuple[Entry, str]]:
+    for entry in entries:
+        found = entry.found
+        if isinstance(found, Change):
+            yield entry, found.what + (f" ({found.differs})" if found.differs else "")
+        elif isinstance(found, Question):
+            yield entry, f"question: {found.text} [{' | '.join(found.choices)}]"
+        else:
+            yield entry, f"unchanged: {found.what}: {found.reason}"
+
+
+def summary(plan: Plan) -> str:
+    """Return one line on what the plan comes to."""
+    asked, kept, changes = len(plan.of(Question)), len(plan.of(Kept)), len(plan.of(Change))
+    if not plan.entries:
+        return "Nothing to migrate."
+    if asked:
+        return f"{_count(asked, 'question')} to answer before the plan is complete."
+    if kept or plan.new:
+        places = _count(kept, "place")
+        new = f", and {_count(len(plan.new), 'new finding')}" if plan.new else ""
+        return f"Not complete: {places} to change by hand{new}."
+    return f"Complete: {_count(changes, 'change')} in {_count(len(plan.files), 'file')}."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s'[: number != 1]}"
