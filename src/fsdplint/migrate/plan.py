@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fsdplint.check import around, check
 from fsdplint.engine.frontend.problem import syntax_problem
-from fsdplint.engine.program import analyze
+from fsdplint.engine.program import Program, analyze
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.relevance import imported_files, programs
 from fsdplint.files.decoding import SourceError
@@ -25,6 +25,8 @@ from fsdplint.settings.config import Settings, settings_for
 from fsdplint.sources import Sources
 
 PASSES = 6
+# Passes of the cleanup, each of which removes a name of each import statement.
+_MAX_REMOVALS = 30
 
 
 class MigrationError(Exception):
@@ -178,6 +180,7 @@ class _Run:
             self._apply(changes)
         if not asked:
             self._mend()
+            self._clean()
             context = self._context()
             self._note(context, [*self.migration.leftovers(context)])
         files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
@@ -207,10 +210,14 @@ class _Run:
                 raise SourceError(path, f"{source.line_name(line)}: {problem.message}")
             self.sources[path] = source
 
-    def _context(self) -> Context:
+    def _context(self, *, analyzed: bool = True) -> Context:
+        """Return the program as changed so far; not ``analyzed``, without units and traces."""
         sources = Sources(self.changed)
         every, focus = map(Path, self.scope.every), list(map(Path, self.scope.files))
-        program = analyze(self.scope.root, every, sources.text, focus)
+        if analyzed:
+            program = analyze(self.scope.root, every, sources.text, focus)
+        else:
+            program = Program(Project(self.scope.root, sources.text), (), ())
         program = replace(program, line_name=sources.line_name)
         return Context(program, frozenset(self.scope.files), self.answers, self._line)
 
@@ -264,6 +271,16 @@ class _Run:
             self.entries.append(Entry(finding.span.path, self._line(finding.span), change))
         for before, after in changes.files:
             self._replace(before.path, after.text)
+
+    def _clean(self) -> None:
+        """Remove what is unused in the files that were changed, without an entry in the plan."""
+        for _ in range(_MAX_REMOVALS):
+            context = self._context(analyzed=False)
+            found = [each for each in self.migration.cleanup(context) if isinstance(each, Change)]
+            changes = _together(each for each in found if each.span.path in self.changed)
+            if not changes:
+                return
+            self._apply(changes)
 
 
 def _together(changes: Iterable[Change]) -> list[Change]:

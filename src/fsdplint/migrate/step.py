@@ -111,10 +111,12 @@ class Migration:
     Attributes:
         steps: run one after another on the same program, until none changes it any more.
         rules: names of the rules whose fixes, unsafe ones too, complete it.
+        cleanup: removes what nothing uses any more, from the text alone; run until it finds none.
         leftovers: finds what a complete migration has left none of, in its result.
     """
 
     name: str
     steps: Sequence[Step]
     rules: frozenset[str]
+    cleanup: Step
     leftovers: Step
