@@ -89,9 +89,7 @@ def live(
     )
 
 
-def _set_by_others(
-    made: Object, setup: str, methods: Mapping[str, ir.Function]
-) -> frozenset[str]:
+def _set_by_others(made: Object, setup: str, methods: Mapping[str, ir.Function]) -> frozenset[str]:
     """Return the attributes that a set-up only reads, and that another method sets.
 
     That method comes first, and what it sets is not known on a path that starts with the set-up.
