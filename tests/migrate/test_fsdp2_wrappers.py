@@ -52,6 +52,24 @@ _CALLS = {
         model = nn.Sequential(model_, nn.Linear(4, 4))
         fully_shard(model)""",
     ),
+    "a comprehension": (
+        "models = [FSDP(m) for m in models]",
+        "models = [fully_shard(m) for m in models]",
+    ),
+    "a context": (
+        """\
+        from torch.distributed.fsdp.wrap import enable_wrap, wrap
+        with enable_wrap(wrapper_cls=FSDP, device_mesh=mesh):
+            # both
+            model.first = wrap(model.first)
+            model.second = wrap(model.second)
+        model = FSDP(model)""",
+        """\
+        # both
+        model.first = fully_shard(model.first, mesh=mesh)
+        model.second = fully_shard(model.second, mesh=mesh)
+        fully_shard(model)""",
+    ),
     "needless": (
         "model = FSDP(model, limit_all_gathers=True, use_orig_params=True, forward_prefetch=False)",
         "fully_shard(model)",
@@ -235,7 +253,7 @@ def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
             "`**get_settings()` hides the arguments; write them out, then migrate again",
         ),
         (
-            "models = [FSDP(m) for m in models]",
+            "models = [FSDP(m, device_id=rank) for m in models]",
             "the call is in an expression that may skip or repeat it; move it out",
         ),
         (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, tests
+from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.step import Migration
 
-FSDP2 = Migration(
-    "fsdp2", (wrappers, policies, tests, scalers, attributes), frozenset(), unused, leftovers
-)
+_STEPS = (wrappers, contexts, policies, tests, scalers, attributes)
+
+FSDP2 = Migration("fsdp2", _STEPS, frozenset(), unused, leftovers)

@@ -72,7 +72,7 @@ def arguments(code: Code, call: ir.Call) -> dict[str, ir.Expr]:
             raise NoFixError(
                 f"`{code.short(given)}` hides the arguments; write them out, then migrate again"
             )
-        elif given.keyword != "module" and (index or given.keyword):
+        elif given.keyword not in ("module", "wrapper_cls") and (index or given.keyword):
             found[given.keyword or FSDP1_ARGUMENTS[index - 1]] = given.value
     return found
 
