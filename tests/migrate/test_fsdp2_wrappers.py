@@ -269,6 +269,37 @@ def test_what_no_step_can_change_is_kept(line: str, reason: str, tmp_path: Path)
     assert (entry.line, entry.found.reason, plan.is_complete) == (4, reason, False)
 
 
+def test_methods_on_models_that_are_not_known_are_asked_about(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+
+model = FSDP(model)
+
+
+def step(trainer, loss, accelerator):
+    with trainer.model.no_sync():
+        loss.backward()
+    accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
+    return trainer.model.clip_grad_norm_(1.0)
+"""
+    asked = planned(tmp_path, text)
+    keys = [entry.key for entry in asked.of(Question)]
+    assert keys == ["train.py:10:no-sync", "train.py:13:clip-grad-norm"]
+    assert not asked.files
+    after = migrated(planned(tmp_path, text, dict.fromkeys(keys, "yes")))
+    assert after.endswith("""
+def step(trainer, loss, accelerator):
+    trainer.model.set_requires_gradient_sync(False)
+    try:
+        loss.backward()
+    finally:
+        trainer.model.set_requires_gradient_sync(True)
+    accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
+    return torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0).full_tensor()
+""")
+    kept = migrated(planned(tmp_path, text, dict.fromkeys(keys, "no")))
+    assert "trainer.model.no_sync()" in kept
+
+
 def test_tests_and_annotations_name_the_units_of_fsdp2(tmp_path: Path) -> None:
     before = """\
 def wrap(model) -> FSDP:
