@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from fsdplint.knowledge.saved_state import DDP_NAME, EXTRA_STATE, OPTIMIZER_ENTRIES
+from fsdplint.knowledge.saved_state import DDP_NAME, EXTRA_STATE, GROUP_NAMES, OPTIMIZER_ENTRIES
 from fsdplint.migrate import checkpoint_files as files
 from fsdplint.migrate.checkpoint_files import SHARDS, CheckpointError
 from fsdplint.migrate.checkpoint_names import Shape, names_by_index, without_wrappers
@@ -217,13 +217,26 @@ def _optimizer(
         raise CheckpointError("the optimizer state lists parameters neither by name nor by number")
     if unlisted := state.keys() - names.keys():
         raise CheckpointError(f"the optimizer state of {min(map(str, unlisted))} is in no group")
-    groups = [{**g, "params": [names[p] for p in g["params"]]} for g in part["param_groups"]]
+    groups = [_group(group, names, options.layout) for group in part["param_groups"]]
     own = _own_tensors({names[name]: entry for name, entry in state.items()})
     sizes = (
         f"{_count(len(own), 'parameter', 'parameters')} in {_count(len(groups), 'group', 'groups')}"
     )
     value = {**part, "state": own, "param_groups": groups}
-    return Entry(keys, value, f"optimizer state of {sizes}, {how}")
+    shared = sum(own[names[n]][k] is not part for n in state for k, part in state[n].items())
+    copied = f"; gave {_count(shared, 'tensor', 'tensors')} memory of its own" if shared else ""
+    return Entry(keys, value, f"optimizer state of {sizes}, {how}{copied}")
+
+
+def _group(group: Mapping[str, Any], names: Mapping[Any, str], layout: str) -> dict[str, Any]:
+    """Return a group by names, so that optimizers with and without named parameters load it.
+
+    With named parameters, `dcp.load` requires the names. Without them, `set_optimizer_state_dict`
+    fails on names in a full state dict, and `dcp.load` ignores them. Measured with torch 2.13.
+    """
+    listed = [names[parameter] for parameter in group["params"]]
+    settings = {key: value for key, value in group.items() if key != GROUP_NAMES}
+    return {**settings, "params": listed, **({GROUP_NAMES: listed} if layout == "dcp" else {})}
 
 
 def _key(name: Any) -> Any:
