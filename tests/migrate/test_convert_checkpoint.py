@@ -72,7 +72,7 @@ WRITE = (
     + """
 import copy
 import torch.distributed.checkpoint as dcp
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+from torch.distributed.algorithms._checkpoint import checkpoint_wrapper
 from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig, StateDictType
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -94,14 +94,20 @@ state = model.module.state_dict()
 names = {p: name for name, p in model.module.named_parameters()}
 moments = {names[p]: entry for p, entry in optimizer.state.items()}
 truth = copy.deepcopy({"model": state, "moments": moments})
-write("ddp", {"state_dict": torch.compile(model).state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3})
+compiled = torch.compile(model).state_dict()
+write("ddp", {"state_dict": compiled, "optimizer": optimizer.state_dict(), "epoch": 3})
 train(model, optimizer, 3)
 write("truth", {**truth, "later": model.module.state_dict()})
 model, optimizer = ddp(lambda model: model.named_parameters())
 write("named", {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3})
 
 def fsdp1(use_orig_params):
-    model = FSDP(build(), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"), use_orig_params=use_orig_params)
+    model = FSDP(
+        build(),
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        device_id=torch.device("cpu"),
+        use_orig_params=use_orig_params,
+    )
     optimizer = adamw(model.parameters())
     train(model, optimizer, 0)
     return model, optimizer
@@ -116,9 +122,12 @@ write("flat", state_of(*flat, *FULL))
 write("original", state_of(*original, *FULL, FullOptimStateDictConfig(offload_to_cpu=False)))
 write("lost", state_of(*original, *FULL))
 write("raw", {"model": state_of(*flat, *FULL)["model"], "optim": flat[1].state_dict()})
-dcp.save({**state_of(*original, StateDictType.SHARDED_STATE_DICT), "epoch": 3}, checkpoint_id=f"{folder}/sharded")
+sharded = state_of(*original, StateDictType.SHARDED_STATE_DICT)
+dcp.save({**sharded, "epoch": 3}, checkpoint_id=f"{folder}/sharded")
 write("local", state_of(*flat, StateDictType.LOCAL_STATE_DICT)["model"])
-apply_activation_checkpointing(original[0], check_fn=lambda module: isinstance(module, Block))
+checkpoint_wrapper.apply_activation_checkpointing(
+    original[0], check_fn=lambda module: isinstance(module, Block)
+)
 with FSDP.summon_full_params(original[0]):
     write("wrapped", dict(original[0].named_parameters()))
 """
@@ -261,7 +270,7 @@ def test_report_says_what_was_read_and_changed(written: Path, tmp_path: Path) ->
     old, new = written / "ddp.pt", tmp_path / "new"
     assert migrate(old, new, "--in-model-order").output.splitlines() == [
         f"Read {old}",
-        "  state_dict: model, 16 entries; took wrappers out of 16 names: "
+        "  state_dict: model, 16 tensors; took wrappers out of 16 names: "
         "_orig_mod.module.embedding.weight is now embedding.weight",
         "  optimizer: optimizer state of 13 parameters in 2 groups, by number before",
         "  epoch: as it was",
@@ -269,8 +278,8 @@ def test_report_says_what_was_read_and_changed(written: Path, tmp_path: Path) ->
     ]
     old = written / "flat.pt"
     assert migrate(old, tmp_path / "flat.pt", "--format", "torch").output.splitlines()[2:] == [
-        "  optim: optimizer state of 13 parameters in 1 group, by name; gave 36 tensors memory of "
-        "its own",
+        "  optim: optimizer state of 13 parameters in 1 group, by name; separated 10 tensors that "
+        "parameters shared",
         f"Wrote {tmp_path / 'flat.pt'}, a torch.save file",
     ]
 
@@ -286,3 +295,239 @@ def test_names_of_wrappers_are_taken_out(written: Path, tmp_path: Path) -> None:
     assert sorted(found) == sorted({*truth} - {"blocks.0.scale", "blocks.1.scale", "head.weight"})
     for name, weight in found.items():
         assert torch.equal(weight, truth[name])
+
+
+SHARDS = (
+    "holds one rank's shards. Load it with the old code on as many ranks as wrote it, and save it "
+    "there under StateDictType.FULL_STATE_DICT or with torch.distributed.checkpoint"
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "message"),
+    [
+        ("local.pt", (), SHARDS),
+        (
+            "lost.pt",
+            (),
+            "the optimizer's exp_avg and exp_avg_sq are one tensor, so one of them is lost. FSDP1 "
+            "does that on CPU ranks with use_orig_params=True: save it again with "
+            "offload_to_cpu=False, or pass --model-only to leave the optimizer out",
+        ),
+        (
+            "raw.pt",
+            ("--in-model-order",),
+            "the optimizer state of parameter 0 has the shape (39,), which no parameter of the "
+            "model has. FSDP1's optimizer.state_dict() holds one rank's flattened shards: save "
+            "FSDP.optim_state_dict(model, optimizer) instead. --model-only leaves the optimizer "
+            "out",
+        ),
+        (
+            "ddp.pt",
+            (),
+            "the optimizer state numbers the parameters, and their shapes do not show which is "
+            "which. If the optimizer was built from model.parameters(), or each of its groups has "
+            "a part of them in the same order, pass --in-model-order. Otherwise list the "
+            "optimizer's parameter names, one a line and in its order, in a file for "
+            "--parameter-names",
+        ),
+    ],
+)
+def test_what_is_lost_or_not_known_is_refused(
+    written: Path, tmp_path: Path, file: str, options: tuple[str, ...], message: str
+) -> None:
+    assert refusal(written / file, tmp_path / "new", *options) == message
+
+
+def test_model_only_leaves_out_an_optimizer_that_cannot_be_converted(
+    written: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new.pt"
+    result = migrate(written / "lost.pt", new, "--format", "torch", "--model-only")
+    assert "  optim: optimizer state, left out" in result.output.splitlines()
+    truth = torch.load(written / "truth.pt", weights_only=True)["model"]
+    found = torch.load(new, weights_only=True)
+    assert found.keys() == {"model"}
+    assert found["model"].keys() == truth.keys()
+    assert all(torch.equal(found["model"][name], truth[name]) for name in truth)
+
+
+def numbered(shapes: Sequence[int], groups: Sequence[Sequence[int]]) -> dict[str, object]:
+    """Return an optimizer's state dict with moments of these shapes."""
+    state = {
+        n: {"step": torch.tensor(1.0), "exp_avg": torch.zeros(s)} for n, s in enumerate(shapes)
+    }
+    return {"state": state, "param_groups": [{"lr": 0.1, "params": [*group]} for group in groups]}
+
+
+NORM = {
+    "0.weight": torch.rand(4),
+    "0.running_mean": torch.rand(4),
+    "0.running_var": torch.rand(4),
+    "0.num_batches_tracked": torch.tensor(1),
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "options", "expected"),
+    [
+        # The shapes alone show it, in whatever order.
+        ({"a": torch.rand(2), "b": torch.rand(3)}, numbered([3, 2], [[0], [1]]), (), ["b", "a"]),
+        # Statistics are not parameters.
+        (NORM, numbered([4], [[0]]), (), ["0.weight"]),
+        (
+            {"a": torch.rand(2), "b": torch.rand(2), "c": torch.rand(3)},
+            numbered([2, 2], [[0, 1]]),
+            ("--in-model-order",),
+            ["a", "b"],
+        ),
+        # A frozen one among equals may be any of them.
+        (
+            {"a": torch.rand(2), "b": torch.rand(2), "c": torch.rand(2)},
+            numbered([2, 2], [[0, 1]]),
+            ("--in-model-order",),
+            "the shapes of the optimizer state fit more than one part of the model in this order",
+        ),
+        (
+            {"a": torch.rand(3), "b": torch.rand(2)},
+            numbered([2, 3], [[0, 1]]),
+            ("--in-model-order",),
+            "the shapes of the optimizer state fit no part of the model in this order",
+        ),
+        (
+            {"a": torch.rand(2)},
+            numbered([2, 2], [[0], [1]]),
+            ("--in-model-order",),
+            "the shapes fit two groups to the same parameter",
+        ),
+        (
+            {"a": torch.rand(2)},
+            numbered([2], [[0]]),
+            ("b",),
+            "no parameter of the model is named b",
+        ),
+        (
+            {"a": torch.rand(2), "b": torch.rand(3)},
+            numbered([2, 3], [[0, 1]]),
+            ("b\na",),
+            "the optimizer state of parameter 0 has the shape (2,), but b has (3,)",
+        ),
+        (
+            {"a": torch.rand(2)},
+            numbered([2], [[0]]),
+            ("a\nb",),
+            "the optimizer's parameters are 1, but 2 different names are given",
+        ),
+    ],
+)
+def test_numbers_get_names_only_where_these_are_known(
+    tmp_path: Path,
+    model: dict[str, torch.Tensor],
+    optimizer: dict[str, object],
+    options: tuple[str, ...],
+    expected: list[str] | str,
+) -> None:
+    old, new, names = tmp_path / "old.pt", tmp_path / "new.pt", tmp_path / "names.txt"
+    torch.save({"model": model, "optimizer": optimizer}, old)
+    if options and not options[0].startswith("--"):
+        names.write_text(options[0], "utf-8")
+        options = ("--parameter-names", str(names))
+    if isinstance(expected, str):
+        assert refusal(old, new, *options).startswith(expected)
+        return
+    assert migrate(old, new, "--format", "torch", *options).exit_code == 0
+    groups = torch.load(new, weights_only=True)["optimizer"]["param_groups"]
+    assert [name for group in groups for name in group["params"]] == expected
+
+
+class Code:
+    """Unpickled, it writes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = str(file)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return open, (self.file, "w")
+
+
+def folder(path: Path, state: dict[str, object]) -> Path:
+    save(state, storage_writer=FileSystemWriter(path))
+    return path
+
+
+def changed(path: Path, pattern: str, data: bytes) -> Path:
+    next(path.glob(pattern)).write_bytes(data)
+    return path
+
+
+RUNS_CODE = "holds objects that only code restores, which is never run"
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("code in a file", f"{RUNS_CODE}: io.open. If you"),
+        ("code in a folder", f"{RUNS_CODE}: io.open. If you"),
+        ("code in metadata", ".metadata names io.open, which may run code"),
+        ("namespace", f"{RUNS_CODE}: argparse.Namespace. If you"),
+        ("list", "holds a list instead of a state dict"),
+        ("numbers", "holds no state dict of a model or an optimizer to convert"),
+        ("text", f"{RUNS_CODE}, or it is damaged or no checkpoint. If you"),
+        ("truncated", "cannot be read: RuntimeError: "),
+        ("no metadata", "has no file .metadata, so it is not a folder of "),
+        ("damaged metadata", "cannot be read: EOFError: Ran out of input"),
+        ("damaged shards", "cannot be read: "),
+        ("flattened", SHARDS),
+        ("collision", "two names are the same without the names of wrappers"),
+    ],
+)
+def test_bad_checkpoints_are_refused_and_no_code_runs(
+    tmp_path: Path, case: str, message: str
+) -> None:
+    mark, old = tmp_path / "mark", tmp_path / "old"
+    weights = {"a": torch.rand(2)}
+    saved: dict[str, object] = {
+        "code in a file": {"model": weights, "args": Code(mark)},
+        "namespace": {"model": weights, "args": argparse.Namespace(lr=1)},
+        "list": [weights],
+        "numbers": {"epoch": 1},
+        "flattened": {"blocks.0._fsdp_wrapped_module._flat_param": torch.rand(2)},
+        "collision": {"_orig_mod.a": torch.rand(2), "a": torch.rand(2)},
+    }
+    if case in saved:
+        torch.save(saved[case], old)
+    elif case == "text":
+        old.write_text("model: none", "utf-8")
+    elif case == "truncated":
+        torch.save(weights, old)
+        old.write_bytes(old.read_bytes()[:-200])
+    elif case == "no metadata":
+        old.mkdir()
+    elif case == "code in a folder":
+        folder(old, {"model": weights, "args": Code(mark)})
+    else:
+        pattern = "*.distcp" if case == "damaged shards" else ".metadata"
+        data = pickle.dumps(Code(mark)) if case == "code in metadata" else b""
+        changed(folder(old, {"model": weights}), pattern, data)
+    assert refusal(old, tmp_path / "new").startswith(message)
+    assert not mark.exists()
+
+
+def test_nothing_is_overwritten_or_left_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = folder(tmp_path / "old", {"a": torch.rand(2)}), tmp_path / "new"
+    new.mkdir()
+    assert migrate(old, new).output == f"Error: {new} exists; give a path where nothing is\n"
+    new.rmdir()
+    inside = old / "new"
+    assert migrate(old, inside).output == f"Error: {inside} is in {old}, which is never changed\n"
+
+    def fails(_state: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(checkpoint_files.torch, "save", fails)
+    result = migrate(old, new, "--format", "torch")
+    assert isinstance(result.exception, OSError)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]

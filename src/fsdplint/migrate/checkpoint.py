@@ -21,6 +21,8 @@ from fsdplint.migrate.checkpoint_names import Shape, names_by_index, without_wra
 
 Keys = tuple[str | int, ...]
 """Where something is in a checkpoint: the keys and indices that lead there."""
+Place = tuple[int, torch.Size]
+"""Where a tensor is in memory, and its shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def _expect_no_shards(value: Any) -> None:
         CheckpointError: one is.
     """
     if isinstance(value, DTensor):
-        raise CheckpointError(f"holds a {DTensor.__name__}, {SHARDS}")
+        raise CheckpointError(SHARDS)
     parts = value.values() if isinstance(value, Mapping) else value
     if isinstance(value, (Mapping, list, tuple)):
         for part in parts:
@@ -174,7 +176,7 @@ def _rebuilt(value: Any, changed: Mapping[Keys, Any], keys: Keys) -> Any:
 
 def _model(keys: Keys, part: Mapping[str, Any], *, ddp: bool) -> Entry:
     names = without_wrappers(part, ddp)
-    shown = f"model, {_count(len(names), 'entry', 'entries')}"
+    shown = f"model, {_count(len(names), 'tensor')}"
     return Entry(keys, {new: part[old] for old, new in names.items()}, shown + _cleaned(names))
 
 
@@ -183,11 +185,11 @@ def _cleaned(names: Mapping[str, str]) -> str:
     if not different:
         return ""
     old, new = different[0]
-    return f"; took wrappers out of {_count(len(different), 'name', 'names')}: {old} is now {new}"
+    return f"; took wrappers out of {_count(len(different), 'name')}: {old} is now {new}"
 
 
-def _count(number: int, one: str, several: str) -> str:
-    return f"{number} {one if number == 1 else several}"
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s'[: number != 1]}"
 
 
 def _listed(optimizer: Mapping[str, Any]) -> list[Any]:
@@ -218,14 +220,11 @@ def _optimizer(
     if unlisted := state.keys() - names.keys():
         raise CheckpointError(f"the optimizer state of {min(map(str, unlisted))} is in no group")
     groups = [_group(group, names, options.layout) for group in part["param_groups"]]
-    own = _own_tensors({names[name]: entry for name, entry in state.items()})
-    sizes = (
-        f"{_count(len(own), 'parameter', 'parameters')} in {_count(len(groups), 'group', 'groups')}"
-    )
+    own, shared = _own_tensors({names[name]: entry for name, entry in state.items()})
+    counts = f"{_count(len(own), 'parameter')} in {_count(len(groups), 'group')}"
+    copied = f"; separated {_count(shared, 'tensor')} that parameters shared" if shared else ""
     value = {**part, "state": own, "param_groups": groups}
-    shared = sum(own[names[n]][k] is not part for n in state for k, part in state[n].items())
-    copied = f"; gave {_count(shared, 'tensor', 'tensors')} memory of its own" if shared else ""
-    return Entry(keys, value, f"optimizer state of {sizes}, {how}{copied}")
+    return Entry(keys, value, f"optimizer state of {counts}, {how}{copied}")
 
 
 def _group(group: Mapping[str, Any], names: Mapping[Any, str], layout: str) -> dict[str, Any]:
@@ -252,8 +251,10 @@ def _shape(entry: Mapping[str, Any]) -> Shape | None:
     return shapes.pop() if len(shapes) == 1 else None
 
 
-def _own_tensors(state: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the state with a tensor for each entry.
+def _own_tensors(
+    state: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, dict[str, Any]], int]:
+    """Return the state with a tensor for each entry, and how many parameters had another's.
 
     With ``use_orig_params=False``, FSDP1 gives all parameters of a unit the same ``step``: loaded
     so, an optimizer counts it up once for each of them.
@@ -261,26 +262,37 @@ def _own_tensors(state: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
     Raises:
         CheckpointError: two entries of a parameter are the same tensor.
     """
-    seen: set[int] = set()
-    return {name: _own(entry, seen) for name, entry in state.items()}
+    seen: set[Place] = set()
+    shared = 0
+    own: dict[str, dict[str, Any]] = {}
+    for name, entry in state.items():
+        places = _places(entry)
+        own[name] = dict(entry)
+        for key, place in places.items():
+            shared += place in seen
+            # A part of a larger tensor would be saved with the whole of it.
+            larger = entry[key].untyped_storage().nbytes() > entry[key].nbytes
+            if place in seen or larger:
+                own[name][key] = entry[key].clone()
+        seen.update(places.values())
+    return own, shared
 
 
-def _own(entry: Mapping[str, Any], seen: set[int]) -> dict[str, Any]:
-    own: dict[str, Any] = {}
-    places: dict[tuple[int, torch.Size], str] = {}
+def _places(entry: Mapping[str, Any]) -> dict[str, Place]:
+    """Return where the tensors of a parameter's state are in memory.
+
+    Raises:
+        CheckpointError: two are at the same place.
+    """
+    places: dict[str, Place] = {}
     for key, part in entry.items():
-        own[key] = part
         if isinstance(part, torch.Tensor) and part.numel():
             place = (part.data_ptr(), part.shape)
-            if place in places:
+            for other in (other for other in places if places[other] == place):
                 raise CheckpointError(
-                    f"the optimizer's {places[place]} and {key} are one tensor, so one of them is "
-                    "lost. FSDP1 does that on CPU ranks with use_orig_params=True: save it again "
-                    "with offload_to_cpu=False, or pass --model-only to leave the optimizer out"
+                    f"the optimizer's {other} and {key} are one tensor, so one of them is lost. "
+                    "FSDP1 does that on CPU ranks with use_orig_params=True: save it again with "
+                    "offload_to_cpu=False, or pass --model-only to leave the optimizer out"
                 )
-            places[place] = key
-            storage = part.untyped_storage()
-            if storage.data_ptr() in seen or storage.nbytes() > part.nbytes:
-                own[key] = part.clone()
-            seen.add(storage.data_ptr())
-    return own
+            places[key] = place
+    return places

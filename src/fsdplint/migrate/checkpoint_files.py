@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint import metadata as stored
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.planner import ReadItem
@@ -27,9 +28,8 @@ from fsdplint.knowledge.saved_state import METADATA_CLASSES, SHARD_PACKAGES
 
 METADATA = ".metadata"
 SHARDS = (
-    "so it is one rank's part of the state. Load it with the old code on as many ranks as wrote "
-    "it, and save it there under StateDictType.FULL_STATE_DICT or with "
-    "torch.distributed.checkpoint"
+    "holds one rank's shards. Load it with the old code on as many ranks as wrote it, and save it "
+    "there under StateDictType.FULL_STATE_DICT or with torch.distributed.checkpoint"
 )
 
 
@@ -47,43 +47,42 @@ def read(path: Path) -> dict[str, Any]:
         state = _read_folder(path) if path.is_dir() else _read_file(path)
     except (CheckpointError, OSError):
         raise
+    except CheckpointException as error:  # no Exception
+        raise _damaged(next(iter(error.failures.values()))[0]) from error
     except Exception as error:  # damaged bytes make the readers fail in any way
-        raise CheckpointError(f"cannot be read: {_reason(error)}") from error
+        raise _damaged(error) from error
     if not isinstance(state, Mapping):
         raise CheckpointError(f"holds a {type(state).__name__} instead of a state dict")
     return dict(state)
 
 
-def _reason(error: Exception) -> str:
+def _damaged(error: BaseException) -> CheckpointError:
     first = str(error).strip().splitlines()[:1]
-    return f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
+    reason = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
+    return CheckpointError(f"cannot be read: {reason}")
 
 
 def _read_file(path: Path) -> Any:
+    # A mapped file costs no memory until its tensors are used.
+    mapped = zipfile.is_zipfile(path)
     try:
-        # A mapped file costs no memory until its tensors are used.
-        return torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
-        refused: list[str] = []
-        with suppress(Exception):  # it tells nothing of damaged and of old files
-            refused = sorted(get_unsafe_globals_in_checkpoint(path))
-        raise _refusal(refused, error) from error
+        raise _refusal(path) from error
 
 
-def _refusal(refused: list[str], error: Exception) -> CheckpointError:
-    """Return the error for a file that torch.load refuses with ``weights_only=True``."""
-    shards = [name for name in refused if name.startswith(SHARD_PACKAGES)]
-    if shards:
-        return CheckpointError(f"holds a {shards[0].rpartition('.')[2]}, {SHARDS}")
-    if refused:
-        return CheckpointError(
-            f"holds objects that are restored by running code: {', '.join(refused)}. If "
-            "you trust it, load it with torch.load(weights_only=False), and save the entries "
-            "without these objects to a new file"
-        )
-    return CheckpointError(f"cannot be read: {_reason(error)}")
+def _refusal(file: Path | BytesIO) -> CheckpointError:
+    """Return the error for what torch.load refuses with ``weights_only=True``."""
+    refused: list[str] = []
+    with suppress(Exception):  # of damaged and of old files it tells nothing
+        refused = sorted(get_unsafe_globals_in_checkpoint(file))
+    if any(name.startswith(SHARD_PACKAGES) for name in refused):
+        return CheckpointError(SHARDS)
+    objects = f": {', '.join(refused)}" if refused else ", or it is damaged or no checkpoint"
+    return CheckpointError(
+        f"holds objects that only code restores, which is never run{objects}. If you trust it, "
+        "load it yourself with weights_only=False, and save it without these objects"
+    )
 
 
 class _MetadataUnpickler(pickle.Unpickler):
@@ -111,11 +110,24 @@ class _Reader(FileSystemReader):
 
 
 class _Planner(DefaultLoadPlanner):
-    """Fills a flat state, and unpickles what is not a tensor as safely as the tensors."""
+    """Fills a flat state, and unpickles what is not a tensor as safely as the tensors.
+
+    Attributes:
+        refused: the errors of what cannot be unpickled so.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: list[CheckpointError] = []
 
     def load_bytes(self, read_item: ReadItem, value: BytesIO) -> None:
-        loaded = torch.load(value, weights_only=True)
-        self.original_state_dict[read_item.dest_index.fqn] = loaded
+        try:
+            loaded = torch.load(value, weights_only=True)
+        except pickle.UnpicklingError:
+            value.seek(0)
+            self.refused.append(_refusal(value))
+        else:
+            self.original_state_dict[read_item.dest_index.fqn] = loaded
 
 
 def _read_folder(folder: Path) -> dict[str, Any]:
@@ -128,8 +140,11 @@ def _read_folder(folder: Path) -> dict[str, Any]:
     reader = _Reader(folder)
     metadata = reader.read_metadata()
     flat = {key: _place(kind) for key, kind in metadata.state_dict_metadata.items()}
+    planner = _Planner()
     with _no_warnings():
-        load(flat, storage_reader=reader, planner=_Planner())
+        load(flat, storage_reader=reader, planner=planner)
+    if planner.refused:
+        raise planner.refused[0]
     return _nested(flat, metadata.planner_data or {})
 
 

@@ -36,7 +36,7 @@ def without_wrappers(names: Iterable[str], ddp: bool) -> dict[str, str]:
     """
     parts = {name: [p for p in name.split(".") if p not in WRAPPER_NAMES] for name in names}
     if any(FLAT_NAME in path for path in parts.values()):
-        raise CheckpointError(f"holds FSDP1's flattened parameters ({FLAT_NAME}), {SHARDS}")
+        raise CheckpointError(SHARDS)
     if ddp and all(path[0] == DDP_NAME and len(path) > 1 for path in parts.values()):
         parts = {name: path[1:] for name, path in parts.items()}
     clean = {name: ".".join(path) for name, path in parts.items()}
@@ -91,8 +91,8 @@ def _checked(
 ) -> dict[int, str]:
     if len(names) != len(numbers) or len(set(names)) != len(names):
         raise CheckpointError(
-            f"the optimizer has {len(numbers)} parameters, but {len(set(names))} different names "
-            "are given"
+            f"the optimizer's parameters are {len(numbers)}, but {len(set(names))} different "
+            "names are given"
         )
     for number, name in zip(numbers, names, strict=True):
         for model in models:
