@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import pickle
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,7 +75,9 @@ import copy
 import torch.distributed.checkpoint as dcp
 from torch.distributed.algorithms._checkpoint import checkpoint_wrapper
 from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig, StateDictType
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 folder, rank = sys.argv[1], dist.get_rank()
@@ -124,6 +127,8 @@ write("lost", state_of(*original, *FULL))
 write("raw", {"model": state_of(*flat, *FULL)["model"], "optim": flat[1].state_dict()})
 sharded = state_of(*original, StateDictType.SHARDED_STATE_DICT)
 dcp.save({**sharded, "epoch": 3}, checkpoint_id=f"{folder}/sharded")
+mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+write("shards", fully_shard(build(), mesh=mesh).state_dict())
 write("local", state_of(*flat, StateDictType.LOCAL_STATE_DICT)["model"])
 checkpoint_wrapper.apply_activation_checkpointing(
     original[0], check_fn=lambda module: isinstance(module, Block)
@@ -307,6 +312,7 @@ SHARDS = (
     ("file", "options", "message"),
     [
         ("local.pt", (), SHARDS),
+        ("shards.pt", (), SHARDS),
         (
             "lost.pt",
             (),
@@ -531,3 +537,12 @@ def test_nothing_is_overwritten_or_left_half_written(
     result = migrate(old, new, "--format", "torch")
     assert isinstance(result.exception, OSError)
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_without_pytorch_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fsdplint.migrate.checkpoint", None)
+    assert migrate(tmp_path, tmp_path / "new").output.startswith(
+        "Error: migrate checkpoint requires PyTorch 2.6 or newer: pip install 'fsdplint[verify]' ("
+    )

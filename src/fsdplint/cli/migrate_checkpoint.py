@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -47,12 +46,14 @@ def checkpoint(
     OLD is a file written by torch.save, or a folder written by torch.distributed.checkpoint. It is
     never changed, and no code in it is run. NEW must not exist.
     """
-    if find_spec("torch") is None:
+    try:
+        from fsdplint.migrate.checkpoint import Options, convert
+        from fsdplint.migrate.checkpoint_files import CheckpointError
+    except ImportError as error:
         raise click.ClickException(
-            "migrate checkpoint requires PyTorch: pip install 'fsdplint[verify]'"
-        )
-    from fsdplint.migrate.checkpoint import Options, convert
-    from fsdplint.migrate.checkpoint_files import CheckpointError
+            "migrate checkpoint requires PyTorch 2.6 or newer: pip install 'fsdplint[verify]' "
+            f"({error})"
+        ) from error
 
     names = None if parameter_names is None else _lines(parameter_names)
     try:
