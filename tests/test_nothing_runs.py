@@ -32,9 +32,9 @@ MODULES = frozenset(
 
 # Modules of our own: that of a command, of a report, and of a rule. Where LibCST is installed is
 # looked up without importing it; other processes run `parallel.py` of the frontend. The reader of
-# flight recorder dumps unpickles no class and no function, and that of checkpoints those of PyTorch's
-# metadata only; the rest of them is read with `weights_only`. Of YAML the nodes are composed, and of
-# these plain values constructed by PyYAML's safe constructor.
+# flight recorder dumps unpickles no class and no function. That of checkpoints unpickles only the
+# classes of PyTorch's metadata, and the rest with `weights_only`. Of YAML the nodes are composed,
+# and of these plain values constructed by PyYAML's safe constructor.
 OWN = [
     ("cache/ir_pack.py", "importlib"),
     ("cli/main.py", "importlib"),

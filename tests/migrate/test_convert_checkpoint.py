@@ -17,7 +17,8 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from fsdplint.cli.migrate_checkpoint import checkpoint
-from fsdplint.migrate import checkpoint_files
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 # What all programs below train: tied weights, a buffer, and weights of the same shapes.
 MODEL = """
@@ -519,22 +520,28 @@ def test_bad_checkpoints_are_refused_and_no_code_runs(
     assert not mark.exists()
 
 
-def test_nothing_is_overwritten_or_left_half_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
     old, new = folder(tmp_path / "old", {"a": torch.rand(2)}), tmp_path / "new"
     new.mkdir()
-    assert migrate(old, new).output == f"Error: {new} exists; give a path where nothing is\n"
-    new.rmdir()
-    inside = old / "new"
-    assert migrate(old, inside).output == f"Error: {inside} is in {old}, which is never changed\n"
+    inside, missing = old / "new", tmp_path / "missing" / "new"
+    assert [migrate(old, path).output for path in (new, inside, missing)] == [
+        f"Error: {new} exists; give a path where nothing is\n",
+        f"Error: {inside} is in {old}, which is never changed\n",
+        f"Error: {missing.parent} is not a folder\n",
+    ]
 
-    def fails(_state: object, path: Path) -> None:
-        path.write_bytes(b"half")
-        raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(checkpoint_files.torch, "save", fails)
-    result = migrate(old, new, "--format", "torch")
+@pytest.mark.parametrize("layout", ["dcp", "torch"])
+def test_nothing_is_left_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    old = folder(tmp_path / "old", {"a": torch.rand(2)})
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", fails)
+    result = migrate(old, tmp_path / "new", "--format", layout)
     assert isinstance(result.exception, OSError)
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 

@@ -63,9 +63,9 @@ def convert(old: Path, new: Path, options: Options) -> list[str]:
         CheckpointError: that cannot be done; nothing is at ``new`` then.
         OSError: a file cannot be read or written.
     """
-    files.expect_nothing_at(new)
     if old.resolve() in new.resolve().parents:
         raise CheckpointError(f"{new} is in {old}, which is never changed")
+    files.expect_nothing_at(new)
     try:
         state = files.read(old)
         _expect_no_shards(state)
@@ -146,7 +146,11 @@ def _is_optimizer(value: Mapping[str, Any]) -> bool:
         value.keys() >= OPTIMIZER_ENTRIES
         and isinstance(value["state"], Mapping)
         and isinstance(value["param_groups"], (list, tuple))
-        and all(isinstance(g, Mapping) and "params" in g for g in value["param_groups"])
+        and all(isinstance(entry, Mapping) for entry in value["state"].values())
+        and all(
+            isinstance(group, Mapping) and isinstance(group.get("params"), (list, tuple))
+            for group in value["param_groups"]
+        )
     )
 
 

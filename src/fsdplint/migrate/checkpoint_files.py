@@ -47,19 +47,13 @@ def read(path: Path) -> dict[str, Any]:
         state = _read_folder(path) if path.is_dir() else _read_file(path)
     except (CheckpointError, OSError):
         raise
-    except CheckpointException as error:  # no Exception
-        raise _damaged(next(iter(error.failures.values()))[0]) from error
     except Exception as error:  # damaged bytes make the readers fail in any way
-        raise _damaged(error) from error
+        first = str(error).strip().splitlines()[:1]
+        reason = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
+        raise CheckpointError(f"cannot be read: {reason}") from error
     if not isinstance(state, Mapping):
         raise CheckpointError(f"holds a {type(state).__name__} instead of a state dict")
     return dict(state)
-
-
-def _damaged(error: BaseException) -> CheckpointError:
-    first = str(error).strip().splitlines()[:1]
-    reason = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
-    return CheckpointError(f"cannot be read: {reason}")
 
 
 def _read_file(path: Path) -> Any:
@@ -141,7 +135,7 @@ def _read_folder(folder: Path) -> dict[str, Any]:
     metadata = reader.read_metadata()
     flat = {key: _place(kind) for key, kind in metadata.state_dict_metadata.items()}
     planner = _Planner()
-    with _no_warnings():
+    with _without_ranks():
         load(flat, storage_reader=reader, planner=planner)
     if planner.refused:
         raise planner.refused[0]
@@ -184,8 +178,8 @@ def write(state: dict[str, Any], new: Path, layout: str) -> None:
 
     Raises:
         CheckpointError: something is at ``new``.
+        OSError: it cannot be written.
     """
-    expect_nothing_at(new)
     # In the same folder, so that it can be renamed.
     scratch = Path(tempfile.mkdtemp(prefix=f".{new.name}.", dir=new.parent))
     try:
@@ -193,7 +187,7 @@ def write(state: dict[str, Any], new: Path, layout: str) -> None:
         if layout == "torch":
             torch.save(state, written)
         else:
-            with _no_warnings():
+            with _without_ranks():
                 save(state, storage_writer=FileSystemWriter(written))
         expect_nothing_at(new)
         written.rename(new)
@@ -202,18 +196,23 @@ def write(state: dict[str, Any], new: Path, layout: str) -> None:
 
 
 def expect_nothing_at(new: Path) -> None:
-    """Raise an error if something is at ``new``.
+    """Raise an error if something is at ``new``, or its folder is missing.
 
     Raises:
-        CheckpointError: something is.
+        CheckpointError: that is so.
     """
     if os.path.lexists(new):
         raise CheckpointError(f"{new} exists; give a path where nothing is")
+    if not new.parent.is_dir():
+        raise CheckpointError(f"{new.parent} is not a folder")
 
 
 @contextmanager
-def _no_warnings() -> Iterator[None]:
-    """Silence what torch says of a process without ranks, and of its own old names."""
+def _without_ranks() -> Iterator[None]:
+    """Silence what torch says of a process without ranks, and raise errors as they happened."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        try:
+            yield
+        except CheckpointException as error:  # no Exception; it has that of each rank
+            raise next(iter(error.failures.values()))[0] from error
