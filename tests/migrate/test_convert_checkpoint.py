@@ -447,6 +447,20 @@ def test_numbers_get_names_only_where_these_are_known(
     assert [name for group in groups for name in group["params"]] == expected
 
 
+@pytest.mark.parametrize(("listed", "name"), [(["module.a"], "module.a"), ([], "a")])
+def test_ddp_is_not_mistaken_for_an_attribute_of_its_name(
+    tmp_path: Path, listed: list[str], name: str
+) -> None:
+    state = {name: {"exp_avg": torch.rand(2)} for name in listed}
+    optimizer = {"state": state, "param_groups": [{"lr": 0.1, "params": listed}]}
+    old, new = tmp_path / "old.pt", tmp_path / "new.pt"
+    torch.save({"model": {"module.a": torch.rand(2)}, "optim": optimizer}, old)
+    assert migrate(old, new, "--format", "torch").exit_code == 0
+    found = torch.load(new, weights_only=True)
+    assert [*found["model"]] == [name]
+    assert [*found["optim"]["state"]] == listed
+
+
 class Code:
     """Unpickled, it writes a file."""
 
