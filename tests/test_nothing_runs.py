@@ -38,6 +38,7 @@ MODULES = frozenset(
 OWN = [
     ("cache/ir_pack.py", "importlib"),
     ("cli/main.py", "importlib"),
+    ("cli/migrate.py", "importlib"),
     ("cli/main.py", "import_module"),
     ("configs/document.py", "yaml"),
     ("engine/frontend/parallel.py", "subprocess"),
