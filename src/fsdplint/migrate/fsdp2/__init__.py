@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.policies import policies
+from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.step import Migration
@@ -19,4 +20,4 @@ _RULES = frozenset(
     }
 )
 
-FSDP2 = Migration("fsdp2", (wrappers, policies), _RULES, unused, leftovers)
+FSDP2 = Migration("fsdp2", (states, wrappers, policies), _RULES, unused, leftovers)
