@@ -14,6 +14,7 @@ from fsdplint.fixes.imports import WIDTH, Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.policies import meaning, unused
 from fsdplint.fixes.state_options import Config, StateType, state_type
+from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import (
     FULL_OPTIM_STATE_DICT,
@@ -65,8 +66,17 @@ def rewrite(code: Code, call: ir.Call, kind: StateType, imports: Imports) -> Rew
         raise NoFixError(f"`{code.short(call)}` has arguments; {_BY_HAND}")
     assert isinstance(call.func, ir.Attribute)
     get = imports.name(HELPERS, "get_model_state_dict")
-    arguments = [code.slice(call.func.value), *options(imports, kind.taking())]
-    return Rewrite(call, (replaced(code, call, get, arguments),), kind.differs())
+    model, inner = _outer(code, call.func.value)
+    edit = replaced(code, call, get, [model, *options(imports, kind.taking())])
+    return Rewrite(call, (edit,), inner or kind.differs())
+
+
+def _outer(code: Code, model: ir.Expr) -> tuple[str, str]:
+    """Return the text of a model without FSDP1's attribute, and what is different then."""
+    if not isinstance(model, ir.Attribute) or model.attr not in WRAPPED:
+        return code.slice(model), ""
+    owner = code.slice(model.value)
+    return owner, "the root's own parameters, which FSDP1 leaves flat in it, are there by name"
 
 
 def options(imports: Imports, arguments: str) -> list[str]:
@@ -82,7 +92,7 @@ def replaced(code: Code, call: ir.Call, function: str, arguments: Sequence[str])
     line = code.line(call.start)
     before = code.text[code.line_start(call.start) : call.start]
     after = code.line(call.end)[call.end - code.line_start(call.end) :]
-    if len(before + text + after) > WIDTH:
+    if len(before + text + after) > WIDTH and _has_own_lines(before, after):
         indent = line[: len(line) - len(line.lstrip())]
         inner = code.newline + indent + code.unit
         short = ", ".join(arguments)
@@ -90,6 +100,12 @@ def replaced(code: Code, call: ir.Call, function: str, arguments: Sequence[str])
             short = f",{inner}".join(arguments) + ","
         text = f"{function}({inner}{short}{code.newline}{indent})"
     return code.edit(call.start, call.end, text)
+
+
+def _has_own_lines(before: str, after: str) -> bool:
+    """True if a call can be broken without a bracket around it that then would be, too."""
+    head = re.fullmatch(r"\s*(?:return |[\w.\[\]'\", ]+ = ?|[\w'\"]+: |\w+=)?", before)
+    return head is not None and re.fullmatch(r",?\s*(?:#.*)?", after) is not None
 
 
 def unwrapped(code: Code, block: ir.With, edits: Sequence[Edit]) -> list[Edit]:
@@ -172,8 +188,8 @@ def _model_loaded(code: Code, call: ir.Call, kind: StateType, imports: Imports) 
         arguments.append(f"strict={code.slice(strict.value)}")
     put = imports.name(HELPERS, "set_model_state_dict")
     form = options(imports, ", ".join(arguments))
-    edit = replaced(code, call, put, [code.slice(call.func.value), given, *form])
-    return Rewrite(call, (edit,))
+    model, inner = _outer(code, call.func.value)
+    return Rewrite(call, (replaced(code, call, put, [model, given, *form]),), inner)
 
 
 def _is_used_after(code: Code, call: ir.Call, state: ir.Expr) -> bool:

@@ -10,11 +10,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.policies import construction, meaning
 from fsdplint.knowledge.fsdp import FULL_CONFIGS, SHARDED_CONFIGS, STATE_DICT_TYPES
 
-_TYPES = {
-    f"{STATE_DICT_TYPES}FULL_STATE_DICT": True,
-    f"{STATE_DICT_TYPES}SHARDED_STATE_DICT": False,
-}
-_LOCAL = f"{STATE_DICT_TYPES}LOCAL_STATE_DICT"
+FULL, SHARDED, _LOCAL = "FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +67,41 @@ class StateType:
         return ""
 
 
-def state_type(code: Code, choice: ir.Call) -> StateType:
+class UnknownTypeError(NoFixError):
+    """The file does not show which type a call chooses."""
+
+
+def state_type(code: Code, choice: ir.Call, kind: str = "") -> StateType:
     """Return what a call of ``FSDP.state_dict_type`` or ``FSDP.set_state_dict_type`` chooses.
 
+    Args:
+        kind: the name of the type, if it is known from elsewhere.
+
     Raises:
-        NoFixError: the file does not show it, or FSDP2 has no counterpart.
+        UnknownTypeError: the file does not show the type.
+        NoFixError: it does not show another argument, or FSDP2 has no counterpart.
     """
-    given = argument_of(choice, 1, "state_dict_type")
-    kind = None if given is None else construction(code, given.value)
-    name = "" if kind is None else meaning(code, kind)
-    if name == _LOCAL:
+    kind = kind or _kind(code, choice)
+    if kind == _LOCAL:
         raise NoFixError(
             "FSDP2 has no local state dict, and cannot read files with one; save and load a "
             "sharded or a full state dict by hand"
         )
-    if name not in _TYPES:
-        raise NoFixError("the type of the state dict is not known here; replace the call by hand")
-    full = _TYPES[name]
     model = _config(code, choice, 2, "state_dict_config", Config())
     optimizer = _config(code, choice, 3, "optim_state_dict_config", Config(offload_to_cpu=True))
-    return StateType(full, model, optimizer)
+    return StateType(kind == FULL, model, optimizer)
+
+
+def _kind(code: Code, choice: ir.Call) -> str:
+    given = argument_of(choice, 1, "state_dict_type")
+    made = None if given is None else construction(code, given.value)
+    name = "" if made is None else meaning(code, made)
+    kind = name.removeprefix(STATE_DICT_TYPES)
+    if kind not in (FULL, SHARDED, _LOCAL) or kind == name:
+        raise UnknownTypeError(
+            "the type of the state dict is not known here; replace the call by hand"
+        )
+    return kind
 
 
 def _config(code: Code, choice: ir.Call, position: int, keyword: str, default: Config) -> Config:

@@ -186,7 +186,7 @@ class _Run:
         files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
         after = self._checked(self._settings()) if self.changed and not asked else before
         return Plan(
-            tuple(sorted(dict.fromkeys(self.entries), key=lambda e: (e.path, e.line))),
+            tuple(sorted(_unique(self.entries), key=lambda e: (e.path, e.line))),
             files,
             tuple(_added(before.findings, after.findings)),
             before,
@@ -281,6 +281,16 @@ class _Run:
             if not changes:
                 return
             self._apply(changes)
+
+
+def _unique(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries without those that another pass has said of the same line."""
+    found: dict[object, Entry] = {}
+    for entry in entries:
+        kept = entry.found if isinstance(entry.found, Kept) else None
+        said = (entry.path, entry.line, kept.what, kept.reason) if kept else entry
+        found.setdefault(said, entry)
+    return list(found.values())
 
 
 def _together(changes: Iterable[Change]) -> list[Change]:

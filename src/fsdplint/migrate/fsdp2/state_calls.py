@@ -11,7 +11,7 @@ from fsdplint.engine.interpreter.values import Object, followed
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.optimizer_loads import CONVERTS
 from fsdplint.fixes.state_calls import TAKES, contexts, of_model
-from fsdplint.knowledge.calls import WRAPPED, Generation
+from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.fsdp import SET_STATE_DICT_TYPE, STATE_DICT_TYPE
 from fsdplint.knowledge.suspicious_words import means_rank
 from fsdplint.migrate.step import Context
@@ -67,7 +67,7 @@ def _note(context: Context, trace: Trace, event: Call, found: dict[ir.Call, Stat
     module = _model(event)
     if path not in context.files or not isinstance(node, ir.Call) or module is None:
         return
-    if event.name in _METHODS and not (_is_unit(trace, event, module) and _is_whole(node)):
+    if event.name in _METHODS and not _is_unit(trace, event, module):
         return
     code = Code.of(context.program.tree(path))
     state = found.setdefault(node, State(code, node))
@@ -95,12 +95,6 @@ def _is_unit(trace: Trace, event: Call, module: Object) -> bool:
         and (shard.module is module or module in shard.module.ancestors())
         for shard in trace.of(Shard)
     )
-
-
-def _is_whole(call: ir.Call) -> bool:
-    """True if a method is not called on the module inside FSDP1's wrapper."""
-    owner = call.func.value if isinstance(call.func, ir.Attribute) else None
-    return not (isinstance(owner, ir.Attribute) and owner.attr in WRAPPED)
 
 
 def _choice(

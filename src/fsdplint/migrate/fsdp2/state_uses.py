@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import LISTING, dotted
-from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.migrate.fsdp2.state_calls import State, entered
 from fsdplint.migrate.step import Context
 
@@ -38,8 +37,6 @@ def _reason(context: Context, code: Code, node: ir.Node, followed: set[ir.Node])
     parent = code.parent(node)
     around = code.parent(parent)
     if isinstance(parent, ir.Attribute):
-        if parent.attr in WRAPPED:
-            return f"`{code.short(parent)}` is the inner module, whose state FSDP1 leaves flat"
         called = isinstance(around, ir.Call) and around.func is parent
         if not called or parent.attr in _QUIET or around in followed:
             return ""

@@ -8,18 +8,17 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
+from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.optimizer_loads import CONVERTS, optimizer_load
 from fsdplint.fixes.state_calls import Rewrite, choices, contexts, rewrite, unwrapped
-from fsdplint.fixes.state_options import StateType, state_type
+from fsdplint.fixes.state_options import FULL, SHARDED, StateType, UnknownTypeError, state_type
 from fsdplint.knowledge.fsdp import REKEY_OPTIM_STATE_DICT, SET_STATE_DICT_TYPE
+from fsdplint.migrate.fsdp2.settings import UndecidedError, decided
 from fsdplint.migrate.fsdp2.state_calls import State, found_states
 from fsdplint.migrate.fsdp2.state_uses import check_uses
-from fsdplint.migrate.step import Change, Context, Found, Kept
-
-# What takes or loads a state if nothing chooses its type.
-_DEFAULT = StateType()
+from fsdplint.migrate.step import Change, Context, Found, Kept, Question
 
 
 def states(context: Context) -> Iterator[Found]:
@@ -33,7 +32,7 @@ def states(context: Context) -> Iterator[Found]:
                 yield from _told(code, node, partial(_block, context, code, node, found))
     for state in found:
         if state.choices == {None}:
-            alone = partial(_change, [state], {}, state.code, state.call)
+            alone = partial(_change, context, [state], {}, state.code, state.call)
             yield from _told(state.code, state.call, alone)
 
 
@@ -47,7 +46,7 @@ def _of_call(
 ) -> Iterator[Found]:
     name = context.name(code, call.func)
     if name == SET_STATE_DICT_TYPE:
-        yield from _told(code, call, partial(_setting, code, call, found))
+        yield from _told(code, call, partial(_setting, context, code, call, found))
     elif name == REKEY_OPTIM_STATE_DICT:
         reason = (
             "the state dict helpers take and return states by parameter names alone; give the "
@@ -59,6 +58,8 @@ def _of_call(
 def _told(code: Code, node: ir.Node, change: Callable[[], Change]) -> Iterator[Found]:
     try:
         yield change()
+    except UndecidedError as undecided:
+        yield undecided.question
     except NoFixError as reason:
         span = code.edit(node.start, node.end, "").span
         yield Kept(span, f"`{code.short(node)}`", str(reason))
@@ -66,7 +67,7 @@ def _told(code: Code, node: ir.Node, change: Callable[[], Change]) -> Iterator[F
 
 def _block(context: Context, code: Code, block: ir.With, found: Sequence[State]) -> Change:
     """Replace ``with FSDP.state_dict_type(…)`` by options of the calls that it governs."""
-    types = {call: state_type(code, call) for call in choices(code, block)}
+    types = {call: _type(context, code, call) for call in choices(code, block)}
     governed = [state for state in found if not state.choices.isdisjoint(types)]
     if not governed:
         raise NoFixError("no call is known that takes a state in it; replace it by hand")
@@ -74,8 +75,8 @@ def _block(context: Context, code: Code, block: ir.With, found: Sequence[State])
         check_uses(context, code, block, call, governed)
     rest = [item for item in block.items if item.value not in types]
     if rest:
-        return _change(governed, types, code, block, _without_items(code, block, rest))
-    change = _change(governed, types, code, block)
+        return _change(context, governed, types, code, block, _without_items(code, block, rest))
+    change = _change(context, governed, types, code, block)
     return replace(change, edits=tuple(unwrapped(code, block, change.edits)))
 
 
@@ -92,9 +93,9 @@ def _without_items(code: Code, block: ir.With, rest: Sequence[ir.WithItem]) -> l
     return edits
 
 
-def _setting(code: Code, call: ir.Call, found: Sequence[State]) -> Change:
+def _setting(context: Context, code: Code, call: ir.Call, found: Sequence[State]) -> Change:
     """Remove ``FSDP.set_state_dict_type(…)``; the calls that it governs get options instead."""
-    kind = state_type(code, call)
+    kind = _type(context, code, call)
     statement = code.statement(call)
     if not isinstance(statement, ir.Expression) or statement.value is not call:
         raise NoFixError("its result is used, which FSDP2 does not have; remove it by hand")
@@ -106,10 +107,11 @@ def _setting(code: Code, call: ir.Call, found: Sequence[State]) -> Change:
         edit = code.delete_lines(start, end)
     else:
         raise NoFixError(f"`{code.short(statement)}` shares its line; remove it by hand")
-    return _change(governed, {call: kind}, code, call, [edit])
+    return _change(context, governed, {call: kind}, code, call, [edit])
 
 
 def _change(
+    context: Context,
     governed: Sequence[State],
     types: Mapping[ir.Call, StateType],
     code: Code,
@@ -121,7 +123,7 @@ def _change(
     done = []
     for state in governed:
         own = imports.setdefault(state.code.path, Imports(state.code, state.call))
-        done.append(_rewritten(state, types, own))
+        done.append(_rewritten(context, state, types, own))
     if not done:
         what = f"remove `{code.short(node)}`"
     elif len(done) == 1:
@@ -136,12 +138,13 @@ def _change(
 
 
 def _rewritten(
+    context: Context,
     state: State,
     types: Mapping[ir.Call, StateType],
     imports: Imports,
 ) -> Rewrite:
     code, call = state.code, state.call
-    kinds = {_type(state, choice, types) for choice in state.choices}
+    kinds = {_kind_of(context, state, choice, types) for choice in state.choices}
     if len(kinds) > 1:
         raise NoFixError(
             f"`{code.short(call)}` has another state dict type in another call of its function; "
@@ -158,7 +161,23 @@ def _rewritten(
     return rewrite(code, call, kind, imports)
 
 
-def _type(state: State, choice: ir.Call | None, types: Mapping[ir.Call, StateType]) -> StateType:
+def _kind_of(
+    context: Context, state: State, choice: ir.Call | None, types: Mapping[ir.Call, StateType]
+) -> StateType:
     if choice is None:
-        return _DEFAULT
-    return types[choice] if choice in types else state_type(state.choosers[choice], choice)
+        return StateType()  # what FSDP1 does if nothing chooses
+    return types[choice] if choice in types else _type(context, state.choosers[choice], choice)
+
+
+def _type(context: Context, code: Code, choice: ir.Call) -> StateType:
+    """Return what a call chooses, by its text or by the user's answer."""
+    try:
+        return state_type(code, choice)
+    except UnknownTypeError:
+        given = argument_of(choice, 1, "state_dict_type")
+        if given is None:
+            raise
+        span = code.edit(choice.start, choice.end, "").span
+        text = f"Which state dict type is `{code.short(given.value)}`?"
+        question = Question(span, "state-dict-type", text, (FULL, SHARDED))
+        return state_type(code, choice, decided(context, question))
