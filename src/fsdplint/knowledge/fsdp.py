@@ -57,7 +57,6 @@ REPLACED: dict[str, str] = {
     "ignored_states": "`ignored_params` takes a set of parameters; pass them by hand",
 }
 
-SHARDED_GRAD_SCALER = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
 # What `torch.distributed.fsdp` offers for FSDP1 alone. Source: torch 2.13.
 FSDP1_NAMES = frozenset(
     f"torch.distributed.fsdp.{name}"
@@ -79,6 +78,22 @@ FSDP1_NAMES = frozenset(
         "StateDictSettings",
         "StateDictType",
     )
+)
+
+# Attributes that FSDP1's wrapper has beside those of the module that it wraps. Source: torch 2.13.
+WRAPPER_ATTRIBUTES = frozenset(
+    {
+        "_flat_param",
+        "_fsdp_wrapped_module",
+        "_handle",
+        "compute_device",
+        "cpu_offload",
+        "mixed_precision",
+        "module",
+        "process_group",
+        "sharding_strategy",
+        "training_state",
+    }
 )
 
 # The arguments of FSDP1's class after the module, in the order of the positional ones.

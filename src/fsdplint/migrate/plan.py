@@ -185,12 +185,8 @@ class _Run:
             self._note(context, [*self.migration.leftovers(context)])
         files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
         after = self._checked(self._settings()) if self.changed and not asked else before
-        return Plan(
-            tuple(sorted(_unique(self.entries), key=lambda e: (e.path, e.line))),
-            files,
-            tuple(_added(before.findings, after.findings)),
-            before,
-        )
+        new = tuple(_added(before.findings, after.findings))
+        return Plan(_ordered(self.entries), files, new, before)
 
     def _settings(self) -> Settings:
         return settings_for(self.scope.given, None, isolated=False)
@@ -283,16 +279,6 @@ class _Run:
             self._apply(changes)
 
 
-def _unique(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries without those that another pass has said of the same line."""
-    found: dict[object, Entry] = {}
-    for entry in entries:
-        kept = entry.found if isinstance(entry.found, Kept) else None
-        said = (entry.path, entry.line, kept.what, kept.reason) if kept else entry
-        found.setdefault(said, entry)
-    return list(found.values())
-
-
 def _together(changes: Iterable[Change]) -> list[Change]:
     """Return changes that can be made in one pass; the others have their turn in the next."""
     chosen: list[Change] = []
@@ -303,6 +289,15 @@ def _together(changes: Iterable[Change]) -> list[Change]:
             chosen.append(change)
             taken += new
     return chosen
+
+
+def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return the entries by place, each once; of several for a line that is kept, the first."""
+    found: dict[object, Entry] = {}
+    for entry in entries:
+        kept = isinstance(entry.found, Kept)
+        found.setdefault((entry.path, entry.line, "kept" if kept else entry.found), entry)
+    return tuple(sorted(found.values(), key=lambda entry: (entry.path, entry.line)))
 
 
 def _added(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Finding]:

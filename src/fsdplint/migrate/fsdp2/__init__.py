@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.migrate.fsdp2.classes import attributes, scalers, tests
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
@@ -20,4 +21,10 @@ _RULES = frozenset(
     }
 )
 
-FSDP2 = Migration("fsdp2", (states, wrappers, policies), _RULES, unused, leftovers)
+FSDP2 = Migration(
+    "fsdp2",
+    (states, wrappers, policies, tests, scalers, attributes),
+    _RULES,
+    unused,
+    leftovers,
+)

@@ -55,13 +55,29 @@ def _precision(code: Code, made: ir.Call) -> Change:
     casts_inputs(code, made)
     kept = [each for each in made.args if _field(made, each) in _KEPT]
     name = imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
-    edits = [code.edit(made.func.start, made.func.end, name), *without(code, made.args, kept)]
+    edits = [code.edit(made.func.start, made.func.end, name), *_without(code, made, kept)]
     if argument(made, "param_dtype") is not None and argument(made, "reduce_dtype") is None:
         edits = _with_reduction(code, made, edits)
     span = code.edit(made.start, made.end, "").span
     differs = _BUFFERS if argument(made, "buffer_dtype") is not None else ""
     what = "replace `MixedPrecision` by `MixedPrecisionPolicy`"
     return Change(span, what, tuple(edits), (imports,), differs)
+
+
+def _without(code: Code, made: ir.Call, kept: list[ir.Argument]) -> list[Edit]:
+    """Delete the arguments that are not kept, and no comment."""
+    edits = without(code, made.args, kept)
+    if not any(code.comments(edit.span.start, edit.span.end) for edit in edits):
+        return edits
+    if not all(code.starts_line(each) for each in made.args):
+        raise NoFixError("a comment is between its arguments; build the policy by hand")
+    dropped = [each for each in made.args if each not in kept]
+    lines = [(code.line_start(each.start), code.line_end(each.end)) for each in dropped]
+    return [
+        code.edit(*line, "".join(f"{code.indentation(each)}{c}{code.newline}" for c in comments))
+        for each, line in zip(dropped, lines, strict=True)
+        for comments in [code.comments_in(*line)]
+    ]
 
 
 def casts_inputs(code: Code, made: ir.Call) -> tuple[bool, bool]:

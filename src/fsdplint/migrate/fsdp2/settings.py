@@ -158,7 +158,12 @@ class _Conversion:
         return '"cpu"' if cpu else '"cuda"'
 
     def text(self, value: ir.Expr) -> str:
-        return self.code.slice(value)
+        """Return the source of a value, its later lines indented as far as the statement is."""
+        lines = self.code.slice(value).splitlines()
+        last = lines[-1]
+        extra = len(last) - len(last.lstrip()) if len(lines) > 1 else 0
+        own = self.code.indentation(self.code.statement(self.call))
+        return self.code.newline.join([lines[0], *(f"{own}{line[extra:]}" for line in lines[1:])])
 
     def mesh(self, sizes: str) -> str:
         make = self.imports.name(_MESH, "init_device_mesh")

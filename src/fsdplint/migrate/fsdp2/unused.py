@@ -8,10 +8,12 @@ from pathlib import Path
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Binding, bindings, dropped
+from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.checkpoints import LOAD_SHARDED_OPTIMIZER
-from fsdplint.knowledge.fsdp import FSDP1_NAMES, SHARDED_GRAD_SCALER
+from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, FSDP1_NAMES
 from fsdplint.knowledge.modules import WRAP
 from fsdplint.knowledge.names import canonical
+from fsdplint.knowledge.scaling import SHARDED_SCALER
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS
 from fsdplint.migrate.step import Change, Context, Found
 
@@ -46,6 +48,8 @@ def _definitions(context: Context, code: Code) -> Iterator[Change]:
 
 def _is_setting(context: Context, code: Code, value: ir.Expr) -> bool:
     """Return whether a value is made of FSDP1's settings alone, so that making it does nothing."""
+    if _unpacked(value):
+        return True
     nodes = list(ir.walk(value))
     names = [context.name(code, n) for n in nodes if isinstance(n, (ir.Name, ir.Attribute))]
     calls = [context.name(code, n.func) for n in nodes if isinstance(n, ir.Call)]
@@ -53,6 +57,17 @@ def _is_setting(context: Context, code: Code, value: ir.Expr) -> bool:
     enums = [name for name in names if name.rpartition(".")[0] in FSDP1_NAMES]
     harmless = all(c in FSDP1_NAMES or _of_wrap(c) or c == "functools.partial" for c in calls)
     return bool(of_fsdp1 or enums) and harmless
+
+
+def _unpacked(value: ir.Expr) -> bool:
+    """Return whether a value is a dict of FSDP1's arguments, whatever they are."""
+    if isinstance(value, ir.DictDisplay):
+        keys = [key.value if isinstance(key, ir.Constant) else None for key, _ in value.items]
+    elif isinstance(value, ir.Call) and dotted(value.func) == "dict":
+        keys = [each.keyword for each in value.args]
+    else:
+        return False
+    return bool(keys) and all(key in FSDP1_ARGUMENTS for key in keys)
 
 
 def _of_wrap(name: str) -> bool:
@@ -115,5 +130,5 @@ def _imports(context: Context, code: Code) -> Iterator[Change]:
 
 def _is_fsdp1(binding: Binding) -> bool:
     target = canonical(binding.target)
-    others = ("functools", "functools.partial", SHARDED_GRAD_SCALER, LOAD_SHARDED_OPTIMIZER)
+    others = ("functools", "functools.partial", SHARDED_SCALER, LOAD_SHARDED_OPTIMIZER)
     return target in FSDP1_NAMES or _of_wrap(target) or target in others
