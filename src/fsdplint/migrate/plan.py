@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from fsdplint.settings.config import Settings, settings_for
 from fsdplint.sources import Sources
 
 PASSES = 6
+# Rules on the releases that a project admits, which a migration to a newer API narrows.
+_OF_RELEASES = frozenset({"old-import-path"})
 # Passes of the cleanup, each of which removes a name of each import statement.
 _MAX_REMOVALS = 30
 
@@ -56,12 +59,14 @@ class Plan:
         files: each changed file as it is and as it becomes.
         new: findings of `check` in the result that were not there before.
         outcome: the check of the program before the migration.
+        late: such findings on names that some of the releases lack that the project admits.
     """
 
     entries: tuple[Entry, ...]
     files: tuple[tuple[SourceFile, SourceFile], ...]
     new: tuple[Finding, ...]
     outcome: Outcome
+    late: tuple[Finding, ...] = ()
 
     def of(self, kind: type[Found]) -> list[Entry]:
         """Return the entries of one kind."""
@@ -158,10 +163,11 @@ class _Run:
         self.changed: dict[str, SourceFile] = {}
         self.passes: list[_Pass] = []
         self.entries: list[Entry] = []
+        self.before = Outcome((), {})
 
     def plan(self) -> Plan:
-        before = self._checked(self._settings())
         self._read_all()
+        self.before = before = self._checked(self._settings())
         asked = False
         for _ in range(PASSES):
             context = self._context()
@@ -185,8 +191,10 @@ class _Run:
             self._note(context, [*self.migration.leftovers(context)])
         files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
         after = self._checked(self._settings()) if self.changed and not asked else before
-        new = tuple(_added(before.findings, after.findings))
-        return Plan(_ordered(self.entries), files, new, before)
+        new = _new(before, after)
+        late = tuple(f for f in new if f.rule in _OF_RELEASES)
+        new = tuple(f for f in new if f.rule not in _OF_RELEASES)
+        return Plan(_ordered(self.entries), files, new, before, late)
 
     def _settings(self) -> Settings:
         return settings_for(self.scope.given, None, isolated=False)
@@ -251,15 +259,19 @@ class _Run:
         self.changed[path] = new
 
     def _mend(self) -> None:
-        """Apply the fixes of the migration's rules to what the steps have changed."""
+        """Apply the fixes of the findings that the steps cause, and of the migration's rules."""
         if not self.changed:
             return
-        settings = replace(self._settings(), select=self.migration.rules)
 
         def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
-            return check(self.scope.files, settings, {**self.changed, **overlay})
+            return check(self.scope.files, self._settings(), {**self.changed, **overlay})
 
-        changes = fixed(recheck({}), recheck, unsafe=True)
+        def curing(outcome: Outcome) -> Sequence[Finding]:
+            wanted = [*_new(self.before, outcome)]
+            wanted += [f for f in outcome.findings if f.rule in self.migration.rules]
+            return tuple(f for f in dict.fromkeys(wanted) if f.rule not in _OF_RELEASES)
+
+        changes = fixed(recheck({}), recheck, unsafe=True, curing=curing)
         for finding in changes.fixed:
             assert finding.fix is not None
             # Later fixes are of texts with the earlier ones, so their lines are near at best.
@@ -300,12 +312,19 @@ def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(sorted(found.values(), key=lambda entry: (entry.path, entry.line)))
 
 
-def _added(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the findings of each rule and file that are more than before."""
-    left = [(finding.rule, finding.span.path) for finding in before]
-    for finding in after:
-        place = finding.rule, finding.span.path
-        if place in left:
-            left.remove(place)
-        else:
-            yield finding
+def _new(before: Outcome, after: Outcome) -> tuple[Finding, ...]:
+    """Return the findings that were not there before: no line with their text had them."""
+    known = Counter(_identity(before, finding) for finding in before.findings)
+    found = []
+    for finding in after.findings:
+        identity = _identity(after, finding)
+        known[identity] -= 1
+        if known[identity] < 0:
+            found.append(finding)
+    return tuple(found)
+
+
+def _identity(outcome: Outcome, finding: Finding) -> tuple[str, str, str]:
+    source = outcome.sources[finding.span.path]
+    line, _ = source.position(finding.span.start)
+    return finding.rule, finding.span.path, source.line(line).strip()

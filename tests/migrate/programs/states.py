@@ -96,8 +96,8 @@ def main(source, target):
     save(model, optimizer, f"{target}/resumed_from_shards.pt")
     model, optimizer = build(5)
     state = load_legacy(model, optimizer, f"{source}/full.pt")
-    train(model, optimizer, 7)
     torch.save(state, f"{target}/legacy{dist.get_rank()}.pt")
+    train(model, optimizer, 7)
     torch.save(model.state_dict(), f"{target}/plain{dist.get_rank()}.pt")
     dist.destroy_process_group()
 

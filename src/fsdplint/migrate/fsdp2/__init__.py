@@ -10,21 +10,10 @@ from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.step import Migration
 
-# Rules whose fixes adapt code around the model to FSDP2; the steps change FSDP1's own API.
-_RULES = frozenset(
-    {
-        "fsdp1-api-on-fsdp2-model",
-        "no-sync-under-fsdp2",
-        "optimizer-before-sharding",
-        "sharded-state-saved",
-        "full-state-dict-into-sharded-model",
-    }
-)
-
 FSDP2 = Migration(
     "fsdp2",
     (states, wrappers, policies, tests, scalers, attributes),
-    _RULES,
+    frozenset(),
     unused,
     leftovers,
 )

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import without
-from fsdplint.fixes.code import Code
+from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports, bindings
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.fsdp import WRAPPER_ATTRIBUTES
-from fsdplint.knowledge.names import FSDP1, FSDP1_UNITS, FSDP2_MODULE, canonical
+from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE, canonical
 from fsdplint.knowledge.scaling import GRAD_SCALER, SHARDED_SCALER
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.fsdp2.settings import arguments
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
 
@@ -97,14 +98,32 @@ def scalers(context: Context) -> Iterator[Found]:
 def attributes(context: Context) -> Iterator[Found]:
     """Yield what reads an attribute of FSDP1's wrapper from a model, which FSDP2's model lacks."""
     for code in context.codes(*FSDP1_WORDS):
-        models = {name for call in fsdp1_calls(context, code) if (name := _assigned(code, call))}
-        for node in ir.walk(code.module) if models else ():
-            if not isinstance(node, ir.Attribute) or dotted(node.value) not in models:
+        calls = {
+            name: call for call in fsdp1_calls(context, code) if (name := _assigned(code, call))
+        }
+        for node in ir.walk(code.module) if calls else ():
+            if not isinstance(node, ir.Attribute) or node.attr not in WRAPPER_ATTRIBUTES - WRAPPED:
                 continue
-            span = code.edit(node.start, node.end, "").span
-            if node.attr in WRAPPER_ATTRIBUTES - WRAPPED:
-                reason = f"`fully_shard` adds no `{node.attr}` to the model; change it by hand"
-                yield Kept(span, f"`{code.slice(node)}`", reason)
+            call = calls.get(dotted(node.value) or "")
+            if call is not None:
+                yield _without_wrapper(code, node, call)
+
+
+def _without_wrapper(code: Code, read: ir.Attribute, call: ir.Call) -> Found:
+    """Read what the wrapper was given, if that is its process group."""
+    span = code.edit(read.start, read.end, "").span
+    if read.attr != "process_group":
+        reason = f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
+        return Kept(span, f"`{code.slice(read)}`", reason)
+    imports = Imports(code, read)
+    try:
+        group = arguments(code, call).get("process_group")
+        text = code.slice(group) if group is not None and dotted(group) else ""
+        text = text or f"{imports.module(DISTRIBUTED, 'dist')}.group.WORLD"
+    except NoFixError as reason:
+        return Kept(span, f"`{code.slice(read)}`", str(reason))
+    edit = code.edit(read.start, read.end, text)
+    return Change(span, f"name the process group, which is `{text}`", (edit,), (imports,))
 
 
 def _assigned(code: Code, call: ir.Call) -> str | None:

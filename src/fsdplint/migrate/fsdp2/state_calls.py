@@ -102,15 +102,15 @@ def _choice(
 ) -> tuple[Code, ir.Call] | None:
     """Return what chooses the type of a state on a path: a block around it, or the last setting."""
     chosen = [c for c in trace.calls(STATE_DICT_TYPE, SET_STATE_DICT_TYPE) if c.time < event.time]
-    others = {c.site.node for c in chosen if c.argument(0, "module") is not module}
+    own = [each for each in chosen if each.argument(0, "module") is module]
+    others = {each.site.node for each in chosen} - {each.site.node for each in own}
     for path, node in reversed(event.site.frames()):
         if path in context.files:
             code = Code.of(context.program.tree(path))
             for _, around in contexts(code, node):
                 if around not in others:
                     return code, around
-    settings = [c for c in chosen if c.name == SET_STATE_DICT_TYPE and c.site.node not in others]
-    for setting in reversed(settings):
+    for setting in reversed([each for each in own if each.name == SET_STATE_DICT_TYPE]):
         call = setting.site.node
         if isinstance(call, ir.Call) and setting.site.path in context.files:
             return Code.of(context.program.tree(setting.site.path)), call
