@@ -182,9 +182,7 @@ def planned(folder: Path, body: str, **answers: str) -> tuple[Plan, str]:
                 options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
             )
             one = get_optimizer_state_dict(
-                model,
-                optimizer,
-                options={ONE},
+                model, optimizer, options={ONE}
             )
             """,
             id="the deprecated methods",

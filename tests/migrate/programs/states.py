@@ -36,9 +36,7 @@ def train(model, optimizer, seed):
 
 def save(model, optimizer, path):
     optim_policy = FullOptimStateDictConfig(rank0_only=True)
-    with FSDP.state_dict_type(
-        model, StateDictType.FULL_STATE_DICT, SAVE_POLICY, optim_policy
-    ):
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, SAVE_POLICY, optim_policy):
         # the whole model, on rank 0
         state = model.state_dict()
         optim_state = FSDP.optim_state_dict(model, optimizer)
