@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from ranks import Ranks, report
 
+from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.plan import Plan, make_plan
 from fsdplint.migrate.step import Change, Kept, Migration, Question
 
 PROGRAM = Path(__file__).parent / "programs" / "states.py"
-STATES = Migration("states", (states,), frozenset(), lambda _: iter(()), lambda _: iter(()))
+STATES = Migration(
+    "states", (states, full_params), frozenset(), lambda _: iter(()), lambda _: iter(())
+)
 HEAD = """\
 import torch
 import torch.distributed as dist
@@ -66,12 +69,12 @@ def planned(folder: Path, body: str, **answers: str) -> tuple[Plan, str]:
         pytest.param(
             """
             with torch.no_grad(), FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
-                s = {"m": model.state_dict(), "o": FSDP.optim_state_dict(model, optimizer)}
+                s = [model.state_dict(), FSDP.optim_state_dict(model, optimizer)]
                 dcp.save(s, checkpoint_id=path)
             """,
             """
             with torch.no_grad():
-                s = {"m": get_model_state_dict(model), "o": get_optimizer_state_dict(model, optimizer)}
+                s = [get_model_state_dict(model), get_optimizer_state_dict(model, optimizer)]
                 dcp.save(s, checkpoint_id=path)
             """,
             id="shards, beside another context",
@@ -187,6 +190,42 @@ def planned(folder: Path, body: str, **answers: str) -> tuple[Plan, str]:
             """,
             id="the deprecated methods",
         ),
+        pytest.param(
+            """
+            with torch.no_grad(), FSDP.summon_full_params(model, rank0_only=True, writeback=False):
+                for name, p in model.named_parameters():
+                    # each
+                    if dist.get_rank() == 0:
+                        print(name, p.norm())
+                size = sum(p.numel() for p in model.parameters())
+                total = sum(p.norm() ** 2 for p in model.parameters())
+                print(model[0].weight.sum())
+                state = model.state_dict()
+            """,
+            f"""
+            with torch.no_grad():
+                for name, p in model.named_parameters():
+                    p = p.full_tensor()
+                    # each
+                    if dist.get_rank() == 0:
+                        print(name, p.norm())
+                size = sum(p.numel() for p in model.parameters())
+                total = sum(p.full_tensor().norm() ** 2 for p in model.parameters())
+                print(model[0].weight.full_tensor().sum())
+                state = get_model_state_dict(model, options={FULL})
+            """,
+            id="parameters that are read",
+        ),
+        pytest.param(
+            """
+            with FSDP.summon_full_params(model, recurse=False):
+                model.generate(path)
+            """,
+            """
+            model.generate(path)
+            """,
+            id="generation",
+        ),
     ],
 )
 def test_text(tmp_path: Path, before: str, after: str) -> None:
@@ -221,6 +260,20 @@ def test_text(tmp_path: Path, before: str, after: str) -> None:
             "state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load(path))\n"
             "print(state)\noptimizer.load_state_dict(state)\n",
             "`state` is used for more than one load",
+        ),
+        (
+            "with FSDP.summon_full_params(model):\n"
+            "    for p in model.parameters():\n        p.data.mul_(2)\n",
+            "FSDP2 has no equivalent",
+        ),
+        (
+            "with FSDP.summon_full_params(model):\n"
+            "    if dist.get_rank() == 0:\n        print(model.weight)\n",
+            "only some ranks may reach what reads a parameter",
+        ),
+        (
+            "with FSDP.summon_full_params(model):\n    torch.nn.init.zeros_(model.weight)\n",
+            "FSDP2 has no equivalent",
         ),
         (
             "FSDP.rekey_optim_state_dict(torch.load(path), 1, model)\n",
@@ -295,10 +348,11 @@ def same(one, other):
     return one == other
 
 old, new = sys.argv[1:]
-names = ["full", "resumed", "resumed_from_shards", "legacy0", "legacy1", "plain0", "plain1"]
+names = ["full", "resumed", "resumed_from_shards", "legacy0", "plain0", "plain1"]
+names += ["summoned0", "summoned1", "legacy1"]
 found = [[torch.load(f"{folder}/{name}.pt") for name in names] for folder in (old, new)]
-assert [same(one, other) for one, other in zip(*found)] == [True] * 7
+assert [same(one, other) for one, other in zip(*found)] == [True] * 9
 states = [each["optim"]["state"] for each in found[0][:3]]
 assert [each["0.weight"]["step"].item() for each in states] == [2, 4, 4]
-assert found[1][4] == {}
+assert found[1][-1] == {}
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fsdplint.engine import ir
@@ -106,6 +106,28 @@ def _has_own_lines(before: str, after: str) -> bool:
     """True if a call can be broken without a bracket around it that then would be, too."""
     head = re.fullmatch(r"\s*(?:return |[\w.\[\]'\", ]+ = ?|[\w'\"]+: |\w+=)?", before)
     return head is not None and re.fullmatch(r",?\s*(?:#.*)?", after) is not None
+
+
+def without_contexts(
+    code: Code, block: ir.With, contexts: Container[ir.Node], edits: Sequence[Edit]
+) -> list[Edit]:
+    """Return ``edits`` inside a block together with those that remove some of its contexts.
+
+    Raises:
+        NoFixError: the header or the body shares a line with other code.
+    """
+    rest = [item for item in block.items if item.value not in contexts]
+    if not rest:
+        return unwrapped(code, block, edits)
+    removed = []
+    for index, item in enumerate(block.items):
+        if item in rest:
+            continue
+        if any(other in rest for other in block.items[:index]):
+            removed.append(code.edit(block.items[index - 1].end, item.end, ""))
+        else:
+            removed.append(code.edit(item.start, block.items[index + 1].start, ""))
+    return [*removed, *edits]
 
 
 def unwrapped(code: Code, block: ir.With, edits: Sequence[Edit]) -> list[Edit]:

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import (
     FullStateDictConfig,
     StateDictType,
 )
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP  # noqa: N817 - as programs name it
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 SAVE_POLICY = FullStateDictConfig(rank0_only=True)
@@ -78,6 +78,15 @@ def load_legacy(model, optimizer, path):
     return FSDP.full_optim_state_dict(model, optimizer)
 
 
+def summoned(model):
+    norms = {}
+    with FSDP.summon_full_params(model, writeback=False):
+        copies = [p.detach().clone() for p in model.module.parameters()]
+        for name, p in model.named_parameters():
+            norms[name] = p.norm()
+        return copies, norms, model.state_dict(), model[0].weight.sum()
+
+
 def main(source, target):
     dist.init_process_group("gloo")
     model, optimizer = build(0)
@@ -97,6 +106,7 @@ def main(source, target):
     torch.save(state, f"{target}/legacy{dist.get_rank()}.pt")
     train(model, optimizer, 7)
     torch.save(model.state_dict(), f"{target}/plain{dist.get_rank()}.pt")
+    torch.save(summoned(model), f"{target}/summoned{dist.get_rank()}.pt")
     dist.destroy_process_group()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, tests
+from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
@@ -12,7 +13,7 @@ from fsdplint.migrate.step import Migration
 
 FSDP2 = Migration(
     "fsdp2",
-    (states, wrappers, policies, tests, scalers, attributes),
+    (states, full_params, wrappers, policies, tests, scalers, attributes),
     frozenset(),
     unused,
     leftovers,

@@ -12,7 +12,7 @@ from fsdplint.fixes.code import Code
 from fsdplint.fixes.optimizer_loads import CONVERTS
 from fsdplint.fixes.state_calls import TAKES, contexts, of_model
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.fsdp import SET_STATE_DICT_TYPE, STATE_DICT_TYPE
+from fsdplint.knowledge.fsdp import SET_STATE_DICT_TYPE, STATE_DICT_TYPE, SUMMON_FULL_PARAMS
 from fsdplint.knowledge.suspicious_words import means_rank
 from fsdplint.migrate.step import Context
 
@@ -121,12 +121,21 @@ def _note_named(context: Context, code: Code, call: ir.Call, found: dict[ir.Call
     """Note a call that no path reaches, if it names FSDP1 or the model of a block around it."""
     model, named = of_model(code, call), context.name(code, call.func) in (*TAKES, *CONVERTS)
     around = None if model is None and not named else next(_around(code, call, model), None)
-    if not named and around is None:
+    if not named and around is None and not _is_summoned(context, code, call, model):
         return
     tests = (each.test for each in code.ancestors(call) if isinstance(each, ir.If))
     state = State(code, call, {around}, some_ranks=any(means_rank(code.slice(t)) for t in tests))
     state.choosers.update({} if around is None else {around: code})
     found[call] = state
+
+
+def _is_summoned(context: Context, code: Code, call: ir.Call, model: ir.Expr | None) -> bool:
+    """True if a call is in a block of `summon_full_params` for its model."""
+    items = (i for b in code.ancestors(call) if isinstance(b, ir.With) for i in b.items)
+    calls = [item.value for item in items if isinstance(item.value, ir.Call)]
+    summons = [c for c in calls if context.name(code, c.func) == SUMMON_FULL_PARAMS and c.args]
+    names = [code.slice(each.args[0].value) for each in summons]
+    return model is not None and code.slice(model) in names
 
 
 def _around(code: Code, call: ir.Call, model: ir.Expr | None) -> Iterator[ir.Call]:

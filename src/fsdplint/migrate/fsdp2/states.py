@@ -12,7 +12,7 @@ from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.optimizer_loads import CONVERTS, optimizer_load
-from fsdplint.fixes.state_calls import Rewrite, choices, contexts, rewrite, unwrapped
+from fsdplint.fixes.state_calls import Rewrite, choices, contexts, rewrite, without_contexts
 from fsdplint.fixes.state_options import FULL, SHARDED, StateType, UnknownTypeError, state_type
 from fsdplint.knowledge.fsdp import REKEY_OPTIM_STATE_DICT, SET_STATE_DICT_TYPE
 from fsdplint.migrate.fsdp2.settings import UndecidedError, decided
@@ -73,24 +73,8 @@ def _block(context: Context, code: Code, block: ir.With, found: Sequence[State])
         raise NoFixError("no call is known that takes a state in it; replace it by hand")
     for call in types:
         check_uses(context, code, block, call, governed)
-    rest = [item for item in block.items if item.value not in types]
-    if rest:
-        return _change(context, governed, types, code, block, _without_items(code, block, rest))
     change = _change(context, governed, types, code, block)
-    return replace(change, edits=tuple(unwrapped(code, block, change.edits)))
-
-
-def _without_items(code: Code, block: ir.With, rest: Sequence[ir.WithItem]) -> list[Edit]:
-    edits = []
-    for index, item in enumerate(block.items):
-        if item in rest:
-            continue
-        after = [other for other in block.items[index + 1 :] if other in rest]
-        if not any(other in rest for other in block.items[:index]) and after:
-            edits.append(code.edit(item.start, block.items[index + 1].start, ""))
-        else:
-            edits.append(code.edit(block.items[index - 1].end, item.end, ""))
-    return edits
+    return replace(change, edits=tuple(without_contexts(code, block, set(types), change.edits)))
 
 
 def _setting(context: Context, code: Code, call: ir.Call, found: Sequence[State]) -> Change:
