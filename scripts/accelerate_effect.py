@@ -218,6 +218,7 @@ def prepared(made: Callable[[], Any]) -> Effect:
     from accelerate import Accelerator, DistributedType
     from accelerate.state import AcceleratorState
     from accelerate.utils import dataclasses, fsdp_utils
+
     # It copies `fully_shard` where it is imported, and would keep the double that stands in here.
     import torch.distributed._composable.fsdp.fully_shard
     from torch.distributed import fsdp

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fsdplint.knowledge.names import COMPOSABLE_FSDP as _OLD_FSDP, FSDP_PACKAGE
+from fsdplint.knowledge.names import COMPOSABLE_FSDP as _OLD_FSDP
 from fsdplint.knowledge.names import DISTRIBUTED as _DIST
+from fsdplint.knowledge.names import FSDP_PACKAGE as _FSDP
 from fsdplint.knowledge.names import TENSOR as _TENSOR
 from fsdplint.knowledge.torch_range import EARLIEST, Release
 
-FSDP_PACKAGE = f"{_DIST}.fsdp"
 _OLD_TENSOR = f"{_DIST}._tensor"
 _WRAPPER = f"{_DIST}.algorithms._checkpoint.checkpoint_wrapper"
 
@@ -43,23 +43,23 @@ GONE: tuple[Moved, ...] = (
         instead="it was FSDP1's composable API; port the code by hand to FSDP2's "
         "`torch.distributed.fsdp.fully_shard`, which takes other arguments",
     ),
-    Moved(f"{_OLD_FSDP}._fsdp_api", (2, 6, 0), f"{FSDP_PACKAGE}._fully_shard._fsdp_api", (2, 6, 0)),
-    Moved(f"{_OLD_FSDP}._fsdp_param", (2, 6, 0), f"{FSDP_PACKAGE}._fully_shard._fsdp_param", (2, 6, 0)),
-    Moved(f"{_OLD_FSDP}._fsdp_state", (2, 6, 0), f"{FSDP_PACKAGE}._fully_shard._fsdp_state", (2, 6, 0)),
+    Moved(f"{_OLD_FSDP}._fsdp_api", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_api", (2, 6, 0)),
+    Moved(f"{_OLD_FSDP}._fsdp_param", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_param", (2, 6, 0)),
+    Moved(f"{_OLD_FSDP}._fsdp_state", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_state", (2, 6, 0)),
     Moved(
         f"{_OLD_FSDP}._fsdp_param_group",
         (2, 6, 0),
-        f"{FSDP_PACKAGE}._fully_shard._fsdp_param_group",
+        f"{_FSDP}._fully_shard._fsdp_param_group",
         (2, 6, 0),
     ),
-    Moved(f"{_OLD_FSDP}._fsdp_common", (2, 6, 0), f"{FSDP_PACKAGE}._fully_shard._fsdp_common", (2, 6, 0)),
+    Moved(f"{_OLD_FSDP}._fsdp_common", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_common", (2, 6, 0)),
     Moved(
         f"{_OLD_FSDP}._fsdp_collectives",
         (2, 6, 0),
-        f"{FSDP_PACKAGE}._fully_shard._fsdp_collectives",
+        f"{_FSDP}._fully_shard._fsdp_collectives",
         (2, 6, 0),
     ),
-    Moved(f"{_OLD_FSDP}._fsdp_init", (2, 6, 0), f"{FSDP_PACKAGE}._fully_shard._fsdp_init", (2, 6, 0)),
+    Moved(f"{_OLD_FSDP}._fsdp_init", (2, 6, 0), f"{_FSDP}._fully_shard._fsdp_init", (2, 6, 0)),
     Moved(f"{_OLD_TENSOR}.debug", (2, 5, 0), f"{_TENSOR}.debug", (2, 5, 0)),
     Moved(f"{_OLD_TENSOR}.random", (2, 5, 0), f"{_TENSOR}._random", (2, 5, 0)),
     Moved(f"{_OLD_TENSOR}.ops", (2, 5, 0), f"{_TENSOR}._ops", (2, 5, 0)),
@@ -125,33 +125,33 @@ GONE: tuple[Moved, ...] = (
         f"{_WRAPPER}.apply_activation_checkpointing",
         (2, 6, 0),
     ),
-    Moved(f"{FSDP_PACKAGE}.flat_param", (2, 6, 0), f"{FSDP_PACKAGE}._flat_param", (2, 6, 0)),
+    Moved(f"{_FSDP}.flat_param", (2, 6, 0), f"{_FSDP}._flat_param", (2, 6, 0)),
     Moved(
-        f"{FSDP_PACKAGE}.flatten_params_wrapper",
+        f"{_FSDP}.flatten_params_wrapper",
         (2, 6, 0),
         instead="FSDP1 has no such wrapper any more; rewrite the code by hand",
     ),
     Moved(
-        f"{FSDP_PACKAGE}.ShardedGradScaler",
+        f"{_FSDP}.ShardedGradScaler",
         (2, 6, 0),
-        f"{FSDP_PACKAGE}.sharded_grad_scaler.ShardedGradScaler",
-        (2, 6, 0),
-    ),
-    Moved(
-        f"{FSDP_PACKAGE}.wrap.default_auto_wrap_policy",
-        (2, 6, 0),
-        f"{FSDP_PACKAGE}.wrap.size_based_auto_wrap_policy",
+        f"{_FSDP}.sharded_grad_scaler.ShardedGradScaler",
         (2, 6, 0),
     ),
     Moved(
-        f"{FSDP_PACKAGE}.wrap.ParamExecOrderWrapPolicy",
+        f"{_FSDP}.wrap.default_auto_wrap_policy",
+        (2, 6, 0),
+        f"{_FSDP}.wrap.size_based_auto_wrap_policy",
+        (2, 6, 0),
+    ),
+    Moved(
+        f"{_FSDP}.wrap.ParamExecOrderWrapPolicy",
         (2, 6, 0),
         instead="this prototype was removed without replacement; choose another policy by hand",
     ),
     Moved(
         "torch.nn.parallel.FullyShardedDataParallel",
         (2, 6, 0),
-        f"{FSDP_PACKAGE}.FullyShardedDataParallel",
+        f"{_FSDP}.FullyShardedDataParallel",
         (2, 6, 0),
     ),
 )
@@ -160,12 +160,12 @@ GONE: tuple[Moved, ...] = (
 BEFORE: dict[str, str] = {
     **dict.fromkeys(
         (
-            f"{FSDP_PACKAGE}.fully_shard",
-            f"{FSDP_PACKAGE}.FSDPModule",
-            f"{FSDP_PACKAGE}.MixedPrecisionPolicy",
-            f"{FSDP_PACKAGE}.OffloadPolicy",
-            f"{FSDP_PACKAGE}.CPUOffloadPolicy",
-            f"{FSDP_PACKAGE}.register_fsdp_forward_method",
+            f"{_FSDP}.fully_shard",
+            f"{_FSDP}.FSDPModule",
+            f"{_FSDP}.MixedPrecisionPolicy",
+            f"{_FSDP}.OffloadPolicy",
+            f"{_FSDP}.CPUOffloadPolicy",
+            f"{_FSDP}.register_fsdp_forward_method",
         ),
         _OLD_FSDP,
     ),
