@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+REPOSITORY = "https://github.com/OWNER/fsdplint"
 DOCUMENTATION = "https://OWNER.github.io/fsdplint/"
 
 
