@@ -35,6 +35,7 @@ _COMMANDS: Mapping[str, str] = {
     "explain": "fsdplint.cli.explain",
     "inspect": "fsdplint.cli.inspect",
     "mcp": "fsdplint.mcp.command",
+    "new": "fsdplint.cli.new",
     "rules": "fsdplint.cli.explain",
     "server": "fsdplint.server.command",
     "verify": "fsdplint.verify.command",

@@ -6,6 +6,7 @@ A template is a file of the project in which some lines belong to some projects 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,16 @@ from fsdplint.urls import REPOSITORY
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SUFFIX = ".tmpl"
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+"""Names that pyproject.toml may give to a project."""
+_REQUIRED = frozenset(
+    {"accelerate", "fsdplint", "mypy", "numpy", "pre-commit", "pytest", "ruff", "torch"}
+)
+"""What new projects require, so that none of them can have the name."""
+_NO_TP = (
+    "--accelerate cannot be combined with --tp: accelerate 1.15 fails to prepare a model whose "
+    "layers PyTorch splits, and splits only models of transformers; use --tp without --accelerate"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +39,39 @@ class Features:
     accelerate: bool = False
 
 
+class UnsupportedError(Exception):
+    """A name that no project can have, or features that exclude each other."""
+
+
 def render(name: str, features: Features) -> dict[str, str]:
-    """Return the texts of the files of a project called ``name``, by their paths in it."""
+    """Return the texts of the files of a project called ``name``, by their paths in it.
+
+    Raises:
+        UnsupportedError: the name is no name of a project, or the features exclude each other.
+    """
+    _expect_name(name)
+    if features.accelerate and features.tp:
+        raise UnsupportedError(_NO_TP)
     words = {"{{name}}": name, "{{version}}": __version__, "{{repository}}": REPOSITORY}
     known = _conditions(features)
     files = {}
     for folder in (_TEMPLATES / "both", _TEMPLATES / _launcher(features)):
-        for template in sorted(path for path in folder.rglob(f"*{_SUFFIX}")):
+        for template in sorted(folder.rglob(f"*{_SUFFIX}")):
             text = _chosen(template.read_text("utf-8"), known)
             for word, value in words.items():
                 text = text.replace(word, value)
             files[template.relative_to(folder).as_posix().removesuffix(_SUFFIX)] = text
     return files
+
+
+def _expect_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UnsupportedError(
+            f"{name!r} is not a valid name of a project: use letters, digits, '.', '_' and '-', "
+            "with a letter or digit at both ends"
+        )
+    if re.sub(r"[._-]+", "-", name.lower()) in _REQUIRED:
+        raise UnsupportedError(f"{name!r} is the name of a package that the project requires")
 
 
 def _launcher(features: Features) -> str:
