@@ -22,10 +22,13 @@ _REQUIRED = frozenset(
     {"accelerate", "fsdplint", "mypy", "numpy", "pre-commit", "pytest", "ruff", "torch"}
 )
 """What new projects require, so that none of them can have the name."""
-_NO_TP = (
-    "--accelerate cannot be combined with --tp: accelerate 1.15 fails to prepare a model whose "
-    "layers PyTorch splits, and splits only models of transformers; use --tp without --accelerate"
-)
+_NOT_WITH_ACCELERATE = {
+    "tp": "accelerate 1.15 fails to prepare a model whose layers PyTorch splits, and itself splits "
+    "only models of transformers",
+    "meta": "accelerate 1.15 tells parameters apart by their address, and those on the meta device "
+    "have none, so that the optimizer would train only one of them",
+}
+"""Features that accelerate does not have, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,12 @@ def render(name: str, features: Features) -> dict[str, str]:
         UnsupportedError: the name is no name of a project, or the features exclude each other.
     """
     _expect_name(name)
-    if features.accelerate and features.tp:
-        raise UnsupportedError(_NO_TP)
+    for feature, reason in _NOT_WITH_ACCELERATE.items():
+        if features.accelerate and getattr(features, feature):
+            raise UnsupportedError(
+                f"--accelerate cannot be combined with --{feature}: {reason}; "
+                f"use --{feature} without --accelerate"
+            )
     words = {"{{name}}": name, "{{version}}": __version__, "{{repository}}": REPOSITORY}
     known = _conditions(features)
     files = {}
