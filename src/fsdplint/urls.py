@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-REPOSITORY = "https://github.com/OWNER/fsdplint"
 DOCUMENTATION = "https://OWNER.github.io/fsdplint/"
 
 

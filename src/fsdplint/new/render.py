@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fsdplint import __version__
-from fsdplint.urls import REPOSITORY
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SUFFIX = ".tmpl"
@@ -59,14 +58,12 @@ def render(name: str, features: Features) -> dict[str, str]:
                 f"--accelerate cannot be combined with --{feature}: {reason}; "
                 f"use --{feature} without --accelerate"
             )
-    words = {"{{name}}": name, "{{version}}": __version__, "{{repository}}": REPOSITORY}
     known = _conditions(features)
     files = {}
     for folder in (_TEMPLATES / "both", _TEMPLATES / _launcher(features)):
-        for template in sorted(folder.rglob(f"*{_SUFFIX}")):
+        for template in folder.rglob(f"*{_SUFFIX}"):
             text = _chosen(template.read_text("utf-8"), known)
-            for word, value in words.items():
-                text = text.replace(word, value)
+            text = text.replace("{{name}}", name).replace("{{version}}", __version__)
             files[template.relative_to(folder).as_posix().removesuffix(_SUFFIX)] = text
     return files
 
@@ -88,11 +85,7 @@ def _launcher(features: Features) -> str:
 def _conditions(features: Features) -> Mapping[str, bool]:
     """Return what a template can ask for, besides its negation."""
     return {
-        "tp": features.tp,
-        "hsdp": features.hsdp,
-        "meta": features.meta,
-        "dcp": features.dcp,
-        "accelerate": features.accelerate,
+        **asdict(features),
         "torchrun": not features.accelerate,
         "grid": features.tp or features.hsdp,
     }
