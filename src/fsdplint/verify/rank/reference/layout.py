@@ -19,7 +19,7 @@ from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
 from fsdplint.verify.rank.reference.region import Box, Region, whole
 
-_SHORT = (torch.float16, torch.bfloat16)
+SHORT = (torch.float16, torch.bfloat16)
 
 
 class Incomparable(Exception):
@@ -183,4 +183,4 @@ def short(model: nn.Module) -> bool:
         handle = getattr(module, "_handle", None)
         if isinstance(module, FullyShardedDataParallel) and handle is not None:
             dtypes += [handle._fwd_bwd_param_dtype, handle._reduce_dtype]
-    return any(dtype in _SHORT for dtype in dtypes)
+    return any(dtype in SHORT for dtype in dtypes)

@@ -1,0 +1,187 @@
+"""Compare the records of two runs, in any process that has PyTorch."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fsdplint.verify.differences import Checkpoint, Compared, Differences
+from fsdplint.verify.rank.equivalence.checkpoints import Content, pairs
+from fsdplint.verify.rank.equivalence.records import Parts, saves, trainings, whole
+from fsdplint.verify.rank.reference.measure import (
+    SHORT_TOLERANCE,
+    TOLERANCE,
+    distance,
+    norm,
+    update_scale,
+)
+
+_EXACT = 1e-6
+"""Relative L2 up to which initial parameters are equal: nothing rounds them."""
+_CLOCK = re.compile(r"(?i)time|seconds|elapsed|duration|per_sec|speed|memory")
+"""Numbers in a checkpoint that no two runs share."""
+Wholes = Mapping[str, Tensor]
+
+
+def compare(before: Path, after: Path) -> Compared:
+    """Compare what the ranks of two runs have left in two folders."""
+    first, second = trainings(before), trainings(after)
+    short = any(rank.short for rank in first), any(rank.short for rank in second)
+    tolerance = SHORT_TOLERANCE if short[0] else TOLERANCE
+    adopted = frozenset[str]().union(*(rank.adopted for rank in second))
+    started, made = _all([r.start for r in first]), _all([r.start for r in second])
+    ended, end = _all([r.end for r in first]), _all([r.end for r in second])
+    start = made | {name: started[name] for name in adopted}
+    moves, moves_now = set(_moved(started, ended)), set(_moved(start, end))
+    return Compared(
+        tolerance,
+        short,
+        _initial(started, start),
+        len(adopted),
+        tuple(dict.fromkeys(moment for rank in second for moment in rank.restored)),
+        _parameters(started, ended, end, tolerance),
+        (len(moves), len(moves_now)),
+        tuple(sorted(moves & end.keys() - moves_now)),
+        tuple(
+            _checkpoint(*pair, started, tolerance) for pair in pairs(saves(before), saves(after))
+        ),
+    )
+
+
+def moved(folder: Path) -> int:
+    """Return how many parameters a run has changed."""
+    ranks = trainings(folder)
+    return len(set(_moved(_all([r.start for r in ranks]), _all([r.end for r in ranks]))))
+
+
+def _all(ranks: list[Parts]) -> dict[str, Tensor]:
+    """Return whole tensors of the parts of all ranks."""
+    names = dict.fromkeys(name for parts in ranks for name in parts)
+    return {name: whole(p for parts in ranks for p in parts.get(name, ()))[0] for name in names}
+
+
+def _moved(start: Wholes, end: Wholes) -> Iterator[str]:
+    for name in start.keys() & end.keys():
+        if not torch.equal(start[name], end[name]):
+            yield name
+
+
+def _relative(size: float, scale: float) -> float:
+    return 0.0 if size == 0.0 else size / scale if scale > 0.0 else math.inf
+
+
+def _off(one: Tensor, other: Tensor, scale: float) -> float:
+    """Return how far two tensors are from each other, as a fraction of a scale."""
+    if one.shape != other.shape:
+        return math.inf
+    return _relative(distance(one, other), scale)
+
+
+def _differences(
+    found: Mapping[str, float],
+    tolerance: float,
+    before: Mapping[str, object],
+    after: Mapping[str, object],
+) -> Differences:
+    off = [(name, value) for name, value in found.items() if not value <= tolerance]
+    return Differences(
+        len(found),
+        max(found.values(), default=0.0),
+        tuple(sorted(off, key=lambda pair: -pair[1])),
+        tuple(name for name in before if name not in after),
+        tuple(name for name in after if name not in before),
+    )
+
+
+def _initial(before: Wholes, after: Wholes) -> Differences:
+    found = {
+        name: _off(was, after[name], norm(was)) for name, was in before.items() if name in after
+    }
+    return _differences(found, _EXACT, before, after)
+
+
+def _parameters(start: Wholes, before: Wholes, after: Wholes, tolerance: float) -> Differences:
+    """Compare trained parameters, as fractions of what training has changed in them."""
+    found = {
+        name: _off(was, after[name], update_scale(start[name], was, tolerance))
+        for name, was in before.items()
+        if name in after
+    }
+    return _differences(found, tolerance, before, after)
+
+
+def _checkpoint(before: Content, after: Content, start: Wholes, tolerance: float) -> Checkpoint:
+    """Compare the contents of two checkpoints."""
+    was, now = dict(before.tensors), dict(after.tensors)
+    unclear = [name for name in was if _is_part(was, name, start) and not _agree(was, now, name)]
+    for name in unclear:
+        del was[name]
+        now.pop(name, None)
+    slices = tuple(name for name in was if name in now and _is_slice(was[name], now[name]))
+    found = {
+        name: _off(tensor, now[name][0], _scale(name, tensor, start, tolerance))
+        for name, (tensor, _) in was.items()
+        if name in now and name not in slices and tensor.dtype != torch.uint8
+    }
+    return Checkpoint(
+        before.paths,
+        after.paths,
+        before.step,
+        _differences(found, tolerance, was, now),
+        _numbers(before.numbers, after.numbers, tolerance),
+        slices,
+        len(unclear),
+    )
+
+
+Entries = Mapping[str, tuple[Tensor, bool]]
+
+
+def _is_part(entries: Entries, name: str, start: Wholes) -> bool:
+    """True if an entry is only a part of what its name says."""
+    tensor, complete = entries[name]
+    of = start.get(name.rpartition(" of ")[2])
+    nameless = " of #" in name and tensor.numel() > 1
+    return not complete or nameless or (of is not None and 1 < tensor.numel() != of.numel())
+
+
+def _agree(was: Entries, now: Entries, name: str) -> bool:
+    """True if both runs saved all of an entry, and in one shape."""
+    return name in now and was[name][1] and not _is_slice(was[name], now[name])
+
+
+def _is_slice(was: tuple[Tensor, bool], now: tuple[Tensor, bool]) -> bool:
+    return not now[1] or now[0].shape != was[0].shape
+
+
+def _scale(name: str, tensor: Tensor, start: Wholes, tolerance: float) -> float:
+    if name in start and start[name].shape == tensor.shape:
+        return update_scale(start[name], tensor, tolerance)
+    return norm(tensor)
+
+
+def _numbers(
+    before: Mapping[str, float], after: Mapping[str, float], tolerance: float
+) -> Differences:
+    """Compare single numbers, those that no key of the other run leads to by their last key."""
+    now = dict(after)
+    for name in [name for name in before if name not in now]:
+        last = name.rpartition(".")[2]
+        same = [key for key in now if key not in before and key.rpartition(".")[2] == last]
+        if len(same) == 1:
+            now[name] = now.pop(same[0])
+    found = {
+        name: 0.0 if _equal(was, now[name]) else _relative(abs(was - now[name]), abs(was))
+        for name, was in before.items()
+        if name in now and not _CLOCK.search(name)
+    }
+    return _differences(found, tolerance, before, now)
+
+
+def _equal(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
