@@ -96,7 +96,7 @@ def compare(
         if ranks != request.ranks:
             progress(f"running the migrated script on {plural(request.ranks, 'rank')}")
             trained = run("trained", overlay, request.ranks, "")
-        for one in dict.fromkeys((after, trained)):
+        for one in (after, trained)[: 1 + (trained is not after)]:
             if reason := _unsound(one, before, shards):
                 return Equivalence(before.verification, trained.verification, (), reason)
         found, seen = _compared(before, after)

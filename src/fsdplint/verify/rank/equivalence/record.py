@@ -128,7 +128,6 @@ class Record:
         inside = {id(inner) for inner in module.modules()}
         self._models = [known for known in self._models if id(known) not in inside]
         self._models.append(module)
-        self._short |= short(module)
         self._align(CALLED)
         for name, piece in self._pieces(module):
             if name not in self._start:
@@ -145,6 +144,8 @@ class Record:
             self._restored.append(moment)
 
     def _after_step(self) -> None:
+        # FSDP2 knows the types it computes in only from its first forward on.
+        self._short = self._short or any(map(short, self._models))
         self._end = {
             name: [(piece.region, _copy(piece.value()))]
             for model in self._models
