@@ -53,6 +53,8 @@ class Compared:
         adopted: how many parameters the second run took from the first, since both draw them.
         restored: moments at which the second run took over the states of the generators.
         parameters: after the last step.
+        unclear: elements of parameters that are left out, since rounding decides how an optimizer
+            changes them: their gradients are nothing but rounding.
         moved: how many parameters each run changed; `still`: those that only the first changed.
     """
 
@@ -62,6 +64,7 @@ class Compared:
     adopted: int
     restored: tuple[str, ...]
     parameters: Differences
+    unclear: int
     moved: tuple[int, int]
     still: tuple[str, ...]
     checkpoints: tuple[Checkpoint, ...]

@@ -10,7 +10,7 @@ import click
 
 from fsdplint.process.terminal import printable
 from fsdplint.verify.differences import Compared
-from fsdplint.verify.equivalence_figures import Losses, figures, losses, refusal
+from fsdplint.verify.equivalence_figures import Losses, figures, idle, losses, refusal
 from fsdplint.verify.events import Backward, ProbeFailed, Sharded, Step
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural
@@ -100,13 +100,13 @@ def compare(
             if reason := _unsound(one, before, shards):
                 return Equivalence(before.verification, trained.verification, (), reason)
         found, seen = _compared(before, after)
-        reason = refusal(found, seen)
-        if reason:
+        reason = idle(found)
+        if not reason and (reason := refusal(found, seen)):
             progress("running the original script again")
             again = run("again", {}, ranks, str(before.folder))
             if not _failure(again, "it fails") and (differ := refusal(*_compared(before, again))):
                 reason = f"two runs of the original script differ, too: {differ}"
-        elif trained is not after:
+        if not reason and trained is not after:
             reason = _does_not_train(trained)
         shown = (*figures(found, seen), _clauses(trained))
         return Equivalence(before.verification, trained.verification, shown, reason)

@@ -72,13 +72,18 @@ def _batch(one: RankRun, other: RankRun) -> tuple[int, int] | None:
     return next(((one.rank, number) for number in apart), None)
 
 
+def idle(found: Compared) -> str:
+    """Return why the first run shows nothing; empty if it trains."""
+    if found.moved[0]:
+        return ""
+    return "the script trains nothing before the migration: no parameter changes"
+
+
 def refusal(found: Compared, seen: Losses) -> str:
     """Return why the second run is not the same as the first; empty if it is.
 
     What comes first in a program comes first: a later difference follows from an earlier one.
     """
-    if not found.moved[0]:
-        return "the script trains nothing before the migration: no parameter changes"
     return (
         _initial(found.initial)
         or _precision(found)
@@ -199,9 +204,16 @@ def figures(found: Compared, seen: Losses) -> Iterator[str]:
     yield (
         f"parameters: {of.count - len(of.off)} of {of.count} equal ({_most(of.largest)} of what "
         f"training changes); {found.moved[1]} trained"
+        f"{_left_out(found.unclear)}"
     )
     yield from (line for each in found.checkpoints for line in _saved(each))
     yield f"tolerance: {number(found.tolerance)} ({'16' if found.short[0] else '32'}-bit numbers)"
+
+
+def _left_out(elements: int) -> str:
+    if not elements:
+        return ""
+    return f"; {plural(elements, 'element')} left out, whose gradients are nothing but rounding"
 
 
 def _most(largest: float) -> str:

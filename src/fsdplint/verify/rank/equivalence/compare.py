@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -26,6 +28,7 @@ _EXACT = 1e-6
 _CLOCK = re.compile(r"(?i)time|seconds|elapsed|duration|per_sec|speed|memory")
 """Numbers in a checkpoint that no two runs share."""
 Wholes = Mapping[str, Tensor]
+Entries = Mapping[str, tuple[Tensor, bool]]
 
 
 def compare(before: Path, after: Path) -> Compared:
@@ -38,18 +41,18 @@ def compare(before: Path, after: Path) -> Compared:
     ended, end = _all([r.end for r in first]), _all([r.end for r in second])
     start = made | {name: started[name] for name in adopted}
     moves, moves_now = set(_moved(started, ended)), set(_moved(start, end))
+    measure = _Measure(started, _unclear(_all([r.gradients for r in first]), tolerance), tolerance)
     return Compared(
         tolerance,
         short,
         _initial(started, start),
         len(adopted),
         tuple(dict.fromkeys(moment for rank in second for moment in rank.restored)),
-        _parameters(started, ended, end, tolerance),
+        measure.parameters(ended, end),
+        sum(int(elements.sum()) for elements in measure.unclear.values()),
         (len(moves), len(moves_now)),
         tuple(sorted(moves & end.keys() - moves_now)),
-        tuple(
-            _checkpoint(*pair, started, tolerance) for pair in pairs(saves(before), saves(after))
-        ),
+        tuple(measure.checkpoint(*pair) for pair in pairs(saves(before), saves(after))),
     )
 
 
@@ -105,49 +108,81 @@ def _initial(before: Wholes, after: Wholes) -> Differences:
     return _differences(found, _EXACT, before, after)
 
 
-def _parameters(start: Wholes, before: Wholes, after: Wholes, tolerance: float) -> Differences:
-    """Compare trained parameters, as fractions of what training has changed in them."""
-    found = {
-        name: _off(was, after[name], update_scale(start[name], was, tolerance))
-        for name, was in before.items()
-        if name in after
-    }
-    return _differences(found, tolerance, before, after)
+def _unclear(gradients: Wholes, tolerance: float) -> dict[str, Tensor]:
+    """Return which elements of parameters have gradients that are nothing but rounding, such as the
+    bias of an attention's keys, which cancels out. Adam steps as far for them as for others.
+    """
+    sizes = [float(size.double().square().mean().sqrt()) for size in gradients.values()]
+    least = tolerance * statistics.median(sizes or [0.0])
+    return {name: (size > 0.0) & (size <= least) for name, size in gradients.items()}
 
 
-def _checkpoint(before: Content, after: Content, start: Wholes, tolerance: float) -> Checkpoint:
-    """Compare the contents of two checkpoints."""
-    was, now = dict(before.tensors), dict(after.tensors)
-    unclear = [name for name in was if _is_part(was, name, start) and not _agree(was, now, name)]
-    for name in unclear:
-        del was[name]
-        now.pop(name, None)
-    slices = tuple(name for name in was if name in now and _is_slice(was[name], now[name]))
-    found = {
-        name: _off(tensor, now[name][0], _scale(name, tensor, start, tolerance))
-        for name, (tensor, _) in was.items()
-        if name in now and name not in slices and tensor.dtype != torch.uint8
-    }
-    return Checkpoint(
-        before.paths,
-        after.paths,
-        before.step,
-        _differences(found, tolerance, was, now),
-        _numbers(before.numbers, after.numbers, tolerance),
-        slices,
-        len(unclear),
-    )
+@dataclass(frozen=True)
+class _Measure:
+    """How far what a run has trained and saved is from what another one has.
+
+    Attributes:
+        start: parameters before the training.
+        unclear: elements of them that are left out.
+    """
+
+    start: Wholes
+    unclear: Wholes
+    tolerance: float
+
+    def parameters(self, before: Wholes, after: Wholes) -> Differences:
+        """Compare trained parameters, as fractions of what training has changed in them."""
+        found = {
+            name: self._off(name, was, after[name]) for name, was in before.items() if name in after
+        }
+        return _differences(found, self.tolerance, before, after)
+
+    def checkpoint(self, before: Content, after: Content) -> Checkpoint:
+        """Compare the contents of two checkpoints."""
+        was, now = dict(before.tensors), dict(after.tensors)
+        unclear = [name for name in was if self._is_part(name, was) and not _agree(was, now, name)]
+        for name in unclear:
+            del was[name]
+            now.pop(name, None)
+        slices = tuple(name for name in was if name in now and _is_slice(was[name], now[name]))
+        found = {
+            name: self._off(name, tensor, now[name][0])
+            for name, (tensor, _) in was.items()
+            if name in now and name not in slices and tensor.dtype != torch.uint8
+        }
+        return Checkpoint(
+            before.paths,
+            after.paths,
+            before.step,
+            _differences(found, self.tolerance, was, now),
+            _numbers(before.numbers, after.numbers, self.tolerance),
+            slices,
+            len(unclear),
+        )
+
+    def _off(self, name: str, was: Tensor, now: Tensor) -> float:
+        """Return how far a tensor is from what it was: a parameter as a fraction of its change."""
+        leave = self.unclear.get(_owner(name))
+        if leave is not None and leave.shape == was.shape == now.shape:
+            was, now = was.masked_fill(leave, 0.0), now.masked_fill(leave, 0.0)
+        start = self.start.get(name)
+        if start is None or start.shape != was.shape:
+            return _off(was, now, norm(was))
+        if leave is not None and leave.shape == start.shape:
+            start = start.masked_fill(leave, 0.0)
+        return _off(was, now, update_scale(start, was, self.tolerance))
+
+    def _is_part(self, name: str, entries: Entries) -> bool:
+        """True if an entry is only a part of what its name says."""
+        tensor, complete = entries[name]
+        of = self.start.get(_owner(name))
+        nameless = _owner(name).startswith("#") and tensor.numel() > 1
+        return not complete or nameless or (of is not None and 1 < tensor.numel() != of.numel())
 
 
-Entries = Mapping[str, tuple[Tensor, bool]]
-
-
-def _is_part(entries: Entries, name: str, start: Wholes) -> bool:
-    """True if an entry is only a part of what its name says."""
-    tensor, complete = entries[name]
-    of = start.get(name.rpartition(" of ")[2])
-    nameless = " of #" in name and tensor.numel() > 1
-    return not complete or nameless or (of is not None and 1 < tensor.numel() != of.numel())
+def _owner(name: str) -> str:
+    """Return the parameter that an optimizer's state, or a parameter, belongs to by its name."""
+    return name.rpartition(" of ")[2]
 
 
 def _agree(was: Entries, now: Entries, name: str) -> bool:
@@ -157,12 +192,6 @@ def _agree(was: Entries, now: Entries, name: str) -> bool:
 
 def _is_slice(was: tuple[Tensor, bool], now: tuple[Tensor, bool]) -> bool:
     return not now[1] or now[0].shape != was[0].shape
-
-
-def _scale(name: str, tensor: Tensor, start: Wholes, tolerance: float) -> float:
-    if name in start and start[name].shape == tensor.shape:
-        return update_scale(start[name], tensor, tolerance)
-    return norm(tensor)
 
 
 def _numbers(

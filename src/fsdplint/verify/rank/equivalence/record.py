@@ -13,7 +13,10 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict_loader
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from fsdplint.verify.events import Save
 from fsdplint.verify.rank import access, generators
@@ -43,6 +46,7 @@ class Record:
         self._models: list[nn.Module] = []
         self._start: Parts = {}
         self._end: Parts = {}
+        self._gradients: Parts = {}
         self._adopted: set[str] = set()
         self._generators: dict[str, dict[str, Any]] = {}
         self._restored: list[str] = []
@@ -51,6 +55,7 @@ class Record:
         self._saves = 0
         guard = seen.recorder.probe("record")
         self._begin, self._stepped = guard(self._called), guard(self._after_step)
+        self._about = guard(self._before_step)
         self._note_save, self._look = guard(self._saved), guard(self._align)
 
     def install(self) -> None:
@@ -62,6 +67,7 @@ class Record:
         wrap(Optimizer, "__init__", self.construct)
         wrap(nn.Module, "load_state_dict", self.load)
         wrap(state_dict_loader, "load", self.load)
+        register_optimizer_step_pre_hook(lambda *_: None if prepares_state() else self._about())
         register_optimizer_step_post_hook(lambda *_: None if prepares_state() else self._stepped())
         if self._origin is not None and self._seen.recorder.request.ranks == 1:
             self._origin.shuffle_as_one_process()
@@ -114,6 +120,7 @@ class Record:
             self._start,
             frozenset(self._adopted),
             self._end,
+            self._gradients,
             self._generators,
             tuple(self._restored),
             self._short,
@@ -142,6 +149,14 @@ class Record:
         self._generators[moment] = generators.take(torch.cuda.is_available())
         if self._origin is not None and self._origin.restore(moment, self._generators[moment]):
             self._restored.append(moment)
+
+    def _before_step(self) -> None:
+        for model in self._models:
+            for name, piece in self._pieces(model):
+                if (gradient := piece.gradient()) is not None:
+                    size = _copy(gradient).abs().reshape(-1)
+                    _, known = self._gradients.get(name, [(piece.region, size)])[0]
+                    self._gradients[name] = [(piece.region, torch.maximum(known, size))]
 
     def _after_step(self) -> None:
         # FSDP2 knows the types it computes in only from its first forward on.

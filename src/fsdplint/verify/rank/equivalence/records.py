@@ -25,6 +25,7 @@ class Training:
         start: in the first forward of each model, as the program made them.
         adopted: those that were then replaced by what they were in the other run.
         end: after the last optimizer step.
+        gradients: the largest magnitude of each element's gradients that a step has used.
         generators: the states of the random number generators at some moments.
         restored: the moments at which they were not what they were in the other run, and were made
             so.
@@ -35,6 +36,7 @@ class Training:
     start: Parts
     adopted: frozenset[str]
     end: Parts
+    gradients: Parts
     generators: dict[str, dict[str, Any]]
     restored: tuple[str, ...]
     short: bool
