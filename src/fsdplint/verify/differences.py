@@ -49,6 +49,7 @@ class Compared:
     Attributes:
         tolerance: of relative differences.
         short: 16-bit numbers take part, in the first run and in the second.
+        unread: parameters of which not all parts were recorded.
         initial: parameters in the first forward.
         adopted: how many parameters the second run took from the first, since both draw them.
         restored: moments at which the second run took over the states of the generators.
@@ -60,6 +61,7 @@ class Compared:
 
     tolerance: float
     short: tuple[bool, bool]
+    unread: tuple[str, ...]
     initial: Differences
     adopted: int
     restored: tuple[str, ...]

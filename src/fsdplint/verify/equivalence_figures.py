@@ -84,6 +84,8 @@ def refusal(found: Compared, seen: Losses) -> str:
 
     What comes first in a program comes first: a later difference follows from an earlier one.
     """
+    if found.unread:
+        return f"not all of {_listed(found.unread)} could be read"
     return (
         _initial(found.initial)
         or _precision(found)

@@ -25,7 +25,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-WORDS = "fsdp1".split()
+WORDS = ["fsdp1"]
 CPU = torch.device("cpu")
 SHORT = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -50,6 +50,8 @@ class Net(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(Block(10) for _ in range(2))
         self.head = nn.Linear(10, 5)
+        if "wide" in WORDS:
+            nn.init.normal_(self.head.weight)
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, x):

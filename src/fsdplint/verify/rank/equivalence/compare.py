@@ -37,14 +37,17 @@ def compare(before: Path, after: Path) -> Compared:
     short = any(rank.short for rank in first), any(rank.short for rank in second)
     tolerance = SHORT_TOLERANCE if short[0] else TOLERANCE
     adopted = frozenset[str]().union(*(rank.adopted for rank in second))
-    started, made = _all([r.start for r in first]), _all([r.start for r in second])
-    ended, end = _all([r.end for r in first]), _all([r.end for r in second])
-    start = made | {name: started[name] for name in adopted}
+    unread: dict[str, None] = {}
+    started, start = (_all([rank.start for rank in ranks], unread) for ranks in (first, second))
+    ended, end = (_all([rank.end for rank in ranks], unread) for ranks in (first, second))
     moves, moves_now = set(_moved(started, ended)), set(_moved(start, end))
-    measure = _Measure(started, _unclear(_all([r.gradients for r in first]), tolerance), tolerance)
+    measure = Measure(
+        started, _unclear(_all([r.gradients for r in first], {}), tolerance), tolerance
+    )
     return Compared(
         tolerance,
         short,
+        tuple(unread),
         _initial(started, start),
         len(adopted),
         tuple(dict.fromkeys(moment for rank in second for moment in rank.restored)),
@@ -59,13 +62,20 @@ def compare(before: Path, after: Path) -> Compared:
 def moved(folder: Path) -> int:
     """Return how many parameters a run has changed."""
     ranks = trainings(folder)
-    return len(set(_moved(_all([r.start for r in ranks]), _all([r.end for r in ranks]))))
+    start, end = _all([r.start for r in ranks], {}), _all([r.end for r in ranks], {})
+    return len(set(_moved(start, end)))
 
 
-def _all(ranks: list[Parts]) -> dict[str, Tensor]:
-    """Return whole tensors of the parts of all ranks."""
-    names = dict.fromkeys(name for parts in ranks for name in parts)
-    return {name: whole(p for parts in ranks for p in parts.get(name, ()))[0] for name in names}
+def _all(ranks: list[Parts], unread: dict[str, None]) -> dict[str, Tensor]:
+    """Return whole tensors of the parts of all ranks, and add names of incomplete ones to `unread`."""
+    found = {}
+    for name in dict.fromkeys(name for parts in ranks for name in parts):
+        tensor, complete = whole(part for parts in ranks for part in parts.get(name, ()))
+        if complete:
+            found[name] = tensor
+        else:
+            unread[name] = None
+    return found
 
 
 def _moved(start: Wholes, end: Wholes) -> Iterator[str]:
@@ -118,7 +128,7 @@ def _unclear(gradients: Wholes, tolerance: float) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class _Measure:
+class Measure:
     """How far what a run has trained and saved is from what another one has.
 
     Attributes:

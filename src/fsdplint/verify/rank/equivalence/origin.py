@@ -59,17 +59,17 @@ class Origin:
         generators.restore(was)
         return True
 
-    @staticmethod
-    def shuffle_as_one_process() -> None:
-        """Let a sampler that divides the data over one rank shuffle as a ``DataLoader`` does alone,
-        which draws another order of the same data."""
 
-        def iterate(original: Any, sampler: DistributedSampler[Any]) -> Iterator[Any]:
-            if sampler.shuffle and sampler.num_replicas == 1:
-                return iter(RandomSampler(sampler.dataset))  # type: ignore[arg-type]  # sized
-            return original(sampler)  # type: ignore[no-any-return]
+def shuffle_as_one_process() -> None:
+    """Let a sampler that divides the data over one rank shuffle as a ``DataLoader`` does alone: it
+    draws another order of the same data."""
 
-        wrap(DistributedSampler, "__iter__", iterate)
+    def iterate(original: Any, sampler: DistributedSampler[Any]) -> Iterator[Any]:
+        if sampler.shuffle and sampler.num_replicas == 1:
+            return iter(RandomSampler(sampler.dataset))  # type: ignore[arg-type]  # it has a length
+        return original(sampler)  # type: ignore[no-any-return]
+
+    wrap(DistributedSampler, "__iter__", iterate)
 
 
 def alike(one: Tensor, other: Tensor) -> bool:

@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
 from fsdplint.verify.events import Save
 from fsdplint.verify.rank import access, generators
 from fsdplint.verify.rank.equivalence.contents import Names, numbers, tensors
-from fsdplint.verify.rank.equivalence.origin import Origin
+from fsdplint.verify.rank.equivalence.origin import Origin, shuffle_as_one_process
 from fsdplint.verify.rank.equivalence.records import Parts, Saved, Training
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.recorder import prepares_state
@@ -69,8 +69,8 @@ class Record:
         wrap(state_dict_loader, "load", self.load)
         register_optimizer_step_pre_hook(lambda *_: None if prepares_state() else self._about())
         register_optimizer_step_post_hook(lambda *_: None if prepares_state() else self._stepped())
-        if self._origin is not None and self._seen.recorder.request.ranks == 1:
-            self._origin.shuffle_as_one_process()
+        if self._seen.recorder.request.ranks == 1:
+            shuffle_as_one_process()
 
     def call(self, original: Any, module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         """Run ``nn.Module.__call__``; a call inside another one, or in a backward pass, is not a
@@ -138,9 +138,9 @@ class Record:
         self._align(CALLED)
         for name, piece in self._pieces(module):
             if name not in self._start:
-                self._start[name] = [(piece.region, _copy(piece.value()))]
                 if self._origin is not None and self._origin.adopt(name, piece):
                     self._adopted.add(name)
+                self._start[name] = [(piece.region, _copy(piece.value()))]
 
     def _align(self, moment: str) -> None:
         """Record the generators' states the first time; with an origin, make them its."""

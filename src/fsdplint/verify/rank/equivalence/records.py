@@ -22,8 +22,8 @@ class Training:
     """One rank's parameters, and what they depend on.
 
     Attributes:
-        start: in the first forward of each model, as the program made them.
-        adopted: those that were then replaced by what they were in the other run.
+        start: in the first forward of each model.
+        adopted: those of them that were replaced by what they were in the other run.
         end: after the last optimizer step.
         gradients: the largest magnitude of each element's gradients that a step has used.
         generators: the states of the random number generators at some moments.
