@@ -25,7 +25,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-WORDS = ["fsdp1"]
+WORDS = {"fsdp1"}
 CPU = torch.device("cpu")
 SHORT = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)

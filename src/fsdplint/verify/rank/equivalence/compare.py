@@ -67,7 +67,7 @@ def moved(folder: Path) -> int:
 
 
 def _all(ranks: list[Parts], unread: dict[str, None]) -> dict[str, Tensor]:
-    """Return whole tensors of the parts of all ranks, and add names of incomplete ones to `unread`."""
+    """Return whole tensors of all ranks' parts, and add names of incomplete ones to `unread`."""
     found = {}
     for name in dict.fromkeys(name for parts in ranks for name in parts):
         tensor, complete = whole(part for parts in ranks for part in parts.get(name, ()))
