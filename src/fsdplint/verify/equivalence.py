@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
-from fsdplint.process.terminal import printable
+from fsdplint.process.terminal import printable, status_line
+from fsdplint.verify.command import ensure_torch
 from fsdplint.verify.differences import Compared
-from fsdplint.verify.equivalence_figures import Losses, figures, idle, losses, refusal
+from fsdplint.verify.equivalence_figures import Losses, figures, idle, losses, structure, values
 from fsdplint.verify.events import Backward, ProbeFailed, Sharded, Step
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural
@@ -19,7 +20,8 @@ from fsdplint.verify.launch import Launcher
 from fsdplint.verify.request import Request
 from fsdplint.verify.run import check_request, observe
 from fsdplint.verify.verdict import Status, Verification, is_violated
-from fsdplint.verify.workspace import workspace
+from fsdplint.verify.warm_launcher import Warm
+from fsdplint.verify.workspace import VerifyError, workspace
 
 _RECORDING = {
     "record": "what it computes and saves",
@@ -100,11 +102,11 @@ def compare(
             if reason := _unsound(one, before, shards):
                 return Equivalence(before.verification, trained.verification, (), reason)
         found, seen = _compared(before, after)
-        reason = idle(found)
-        if not reason and (reason := refusal(found, seen)):
+        reason = idle(found) or structure(found, seen)
+        if not reason and (reason := values(found, seen)):
             progress("running the original script again")
             again = run("again", {}, ranks, str(before.folder))
-            if not _failure(again, "it fails") and (differ := refusal(*_compared(before, again))):
+            if not _failure(again, "it fails") and (differ := values(*_compared(before, again))):
                 reason = f"two runs of the original script differ, too: {differ}"
         if not reason and trained is not after:
             reason = _does_not_train(trained)
@@ -169,9 +171,44 @@ def _clauses(after: _Recorded) -> str:
     return f"clauses: {confirmed} confirmed, {was}"
 
 
-def report(found: Equivalence) -> None:
-    """Print what runs show about a migration, on standard error."""
+def proved(
+    request: Request,
+    overlay: Mapping[str, bytes],
+    *,
+    before_ranks: int | None = None,
+    shards: bool = True,
+) -> bool:
+    """Run the script in the working directory before and after a migration, report what the runs
+    show on standard error, and return whether the migration may be written.
+
+    The other arguments are those of `compare`.
+    """
+    ensure_torch()
+    directory = Path.cwd()
+    _print(
+        f"fsdplint: running {request.script} on {_ranks(request, before_ranks)} before and after "
+        f"the migration, in scratch copies of {directory}; files it writes elsewhere stay"
+    )
+    try:
+        with status_line() as progress, Warm() as launcher:
+            found = compare(
+                *(request, directory, overlay, launcher, progress),
+                before_ranks=before_ranks,
+                shards=shards,
+            )
+    except VerifyError as error:
+        raise click.ClickException(str(error)) from error
     for line in found.figures:
-        click.echo(printable(line), err=True)
+        _print(line)
     if found.refusal:
-        click.echo(printable(f"Nothing was migrated: {found.refusal}."), err=True)
+        _print(f"Nothing was written: {found.refusal}.")
+    return not found.refusal
+
+
+def _ranks(request: Request, before: int | None) -> str:
+    after = plural(request.ranks, "rank")
+    return f"{before} and {after}" if before not in (None, request.ranks) else after
+
+
+def _print(text: str) -> None:
+    click.echo(printable(text), err=True)

@@ -79,26 +79,42 @@ def idle(found: Compared) -> str:
     return "the script trains nothing before the migration: no parameter changes"
 
 
-def refusal(found: Compared, seen: Losses) -> str:
-    """Return why the second run is not the same as the first; empty if it is.
-
-    What comes first in a program comes first: a later difference follows from an earlier one.
-    """
+def structure(found: Compared, seen: Losses) -> str:
+    """Return what the second run does otherwise than the first, whatever the values are; empty if
+    there is nothing."""
     if found.unread:
         return f"not all of {_listed(found.unread)} could be read"
     return (
-        _initial(found.initial)
+        _parameters(found)
         or _precision(found)
         or _counts(seen)
-        or _losses(seen, found.tolerance)
-        or _parameters(found)
-        or next(filter(None, map(_checkpoint, found.checkpoints)), "")
+        or next(filter(None, map(_lacking, found.checkpoints)), "")
     )
 
 
+def values(found: Compared, seen: Losses) -> str:
+    """Return which values of the second run are not those of the first; empty if all are.
+
+    What comes first in a program comes first: a later difference follows from an earlier one.
+    """
+    return (
+        _initial(found.initial)
+        or _losses(seen, found.tolerance)
+        or _trained(found)
+        or next(filter(None, map(_saved_values, found.checkpoints)), "")
+    )
+
+
+def _parameters(found: Compared) -> str:
+    for kind, what in ((found.initial, "the model has"), (found.parameters, "training has")):
+        if kind.lost or kind.new:
+            return f"{what} other parameters after the migration: {_names(kind)}"
+    if found.still:
+        return f"training changes {_listed(found.still)} only before the migration"
+    return ""
+
+
 def _initial(found: Differences) -> str:
-    if found.lost or found.new:
-        return f"the model has other parameters after the migration: {_names(found)}"
     if found.off:
         off = f"{len(found.off)} of {plural(found.count, 'parameter')}"
         return f"initial parameters differ, before any training: {off} ({_worst(found)})"
@@ -154,11 +170,7 @@ def _losses(seen: Losses, tolerance: float) -> str:
     return ""
 
 
-def _parameters(found: Compared) -> str:
-    if found.still:
-        return f"training changes {_listed(found.still)} only before the migration"
-    if found.parameters.lost or found.parameters.new:
-        return f"other parameters are trained after the migration: {_names(found.parameters)}"
+def _trained(found: Compared) -> str:
     if found.parameters.off:
         off = f"{len(found.parameters.off)} of {plural(found.parameters.count, 'parameter')}"
         return (
@@ -168,23 +180,31 @@ def _parameters(found: Compared) -> str:
     return ""
 
 
-def _checkpoint(found: Checkpoint) -> str:
+def _lacking(found: Checkpoint) -> str:
     """Return what a checkpoint lacks after the migration; what it has beside that is no loss."""
-    if not found.before:
-        return ""
-    was = _listed(found.before)
-    if not found.after:
-        return f"nothing is saved in place of {was} after the migration"
-    where = was if found.before == found.after else f"{_listed(found.after)}, in place of {was},"
+    if found.before and not found.after:
+        return f"nothing is saved in place of {_listed(found.before)} after the migration"
     lost = (*found.tensors.lost, *found.numbers.lost)
     if lost:
-        return f"{where} lacks {_listed(lost)}"
+        return f"{_where(found)} lacks {_listed(lost)}"
     if found.slices:
-        return f"{where} holds only one rank's part of {_listed(found.slices)}"
+        return f"{_where(found)} holds only a part of {_listed(found.slices)}"
+    return ""
+
+
+def _saved_values(found: Checkpoint) -> str:
     for kind in (found.tensors, found.numbers):
         if kind.off:
-            return f"{where} has other values: {len(kind.off)} of {kind.count}, {_worst(kind)}"
+            return (
+                f"{_where(found)} has other values: {len(kind.off)} of {kind.count}, {_worst(kind)}"
+            )
     return ""
+
+
+def _where(found: Checkpoint) -> str:
+    if found.before == found.after:
+        return _listed(found.after)
+    return f"{_listed(found.after)}, in place of {_listed(found.before)},"
 
 
 def figures(found: Compared, seen: Losses) -> Iterator[str]:

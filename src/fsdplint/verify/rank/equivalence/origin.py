@@ -19,6 +19,7 @@ from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.reference.layout import Piece
 
 _SIGMAS = 6.0
+"""Standard errors within which means and deviations of two draws from one distribution lie."""
 
 
 class Origin:
@@ -77,7 +78,7 @@ def alike(one: Tensor, other: Tensor) -> bool:
     one, other = one.reshape(-1).double().cpu(), other.reshape(-1).double().cpu()
     if min(len(one), len(other)) < 2:
         return False
-    wide = _SIGMAS * float(torch.maximum(one.std(), other.std())) / math.sqrt(len(one))
+    wide = _SIGMAS * float(torch.minimum(one.std(), other.std())) / math.sqrt(len(one))
     means, deviations = abs(float(one.mean() - other.mean())), abs(float(one.std() - other.std()))
     return wide > 0.0 and means <= math.sqrt(2.0) * wide and deviations <= wide
 
