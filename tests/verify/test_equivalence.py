@@ -118,6 +118,13 @@ def test_what_need_not_be_the_same_is_reported(
             "of rank 0, tolerance 1e-5)",
         ),
         (
+            "fsdp1 unsaved",
+            "fsdp2 unsaved other_data",
+            1,
+            "losses differ: 0.1589811 before the migration and 0.1589811 after it (backward pass 1 "
+            "of rank 0, tolerance 1e-5); batch 1 of rank 0 differs",
+        ),
+        (
             "fsdp1",
             "fsdp2 dropped",
             1,

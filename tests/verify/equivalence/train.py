@@ -133,7 +133,7 @@ def main():
     rate = 0.02 if "rate" in WORDS else 0.01
     optimizer = torch.optim.AdamW(parameters, lr=0.0 if "still" in WORDS else rate)
     scaler = torch.amp.GradScaler("cpu", enabled="scaler" in WORDS)
-    sampler = DistributedSampler(data) if distributed else None
+    sampler = DistributedSampler(data, seed="other_data" in WORDS) if distributed else None
     loader = DataLoader(data, batch_size=4, shuffle=not distributed, sampler=sampler)
     accumulate = 1 if "every" in WORDS else 2
     for number, batch in enumerate(loader):

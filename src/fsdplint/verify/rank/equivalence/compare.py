@@ -172,6 +172,8 @@ class Measure:
 
     def _off(self, name: str, was: Tensor, now: Tensor) -> float:
         """Return how far a tensor is from what it was: a parameter as a fraction of its change."""
+        if not was.is_floating_point():
+            return 0.0 if torch.equal(was, now) else math.inf
         leave = self.unclear.get(_owner(name))
         if leave is not None and leave.shape == was.shape == now.shape:
             was, now = was.masked_fill(leave, 0.0), now.masked_fill(leave, 0.0)

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from fsdplint.verify.rank import access
-from fsdplint.verify.rank.equivalence.records import Parts
+from fsdplint.verify.rank.equivalence.records import Parts, copied
 from fsdplint.verify.rank.reference.layout import boxed
 from fsdplint.verify.rank.reference.region import Box, Region, whole
 from fsdplint.verify.rank.states import Leaf, is_optimizer, leaves
@@ -91,19 +91,15 @@ def _parts(name: str, tensor: Tensor) -> list[tuple[Region | Box, Tensor]]:
         Incomparable: it is divided in a way that is not known.
     """
     if isinstance(tensor, DTensor):
-        return [(boxed(name, tensor), _copy(access.local(tensor)))]
+        return [(boxed(name, tensor), copied(name, access.local(tensor)))]
     if isinstance(tensor, ShardedTensor):
         shape = tuple(tensor.size())
         shards = [(shard.metadata, shard.tensor) for shard in tensor.local_shards()]
         return [
-            (Box(shape, tuple(at.shard_offsets), tuple(at.shard_sizes)), _copy(part))
+            (Box(shape, tuple(at.shard_offsets), tuple(at.shard_sizes)), copied(name, part))
             for at, part in shards
         ]
-    return [(whole(tuple(tensor.shape)), _copy(tensor))]
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone().cpu()
+    return [(whole(tuple(tensor.shape)), copied(name, tensor))]
 
 
 def numbers(value: Any) -> list[tuple[str, float]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.checkpoint import state_dict_loader
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -22,7 +23,7 @@ from fsdplint.verify.events import Save
 from fsdplint.verify.rank import access, generators
 from fsdplint.verify.rank.equivalence.contents import Names, numbers, tensors
 from fsdplint.verify.rank.equivalence.origin import Origin, shuffle_as_one_process
-from fsdplint.verify.rank.equivalence.records import Parts, Saved, Training
+from fsdplint.verify.rank.equivalence.records import Parts, Saved, Training, copied
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.recorder import prepares_state
 from fsdplint.verify.rank.reference.layout import SHORT, Piece, pieces, short
@@ -52,7 +53,7 @@ class Record:
         self._restored: list[str] = []
         self._short = self._loaded = False
         self._calling = self._is_backward = False
-        self._saves = 0
+        self._saves = count()
         guard = seen.recorder.probe("record")
         self._begin, self._stepped = guard(self._called), guard(self._after_step)
         self._about = guard(self._before_step)
@@ -140,7 +141,7 @@ class Record:
             if name not in self._start:
                 if self._origin is not None and self._origin.adopt(name, piece):
                     self._adopted.add(name)
-                self._start[name] = [(piece.region, _copy(piece.value()))]
+                self._start[name] = [(piece.region, copied(name, piece.value()))]
 
     def _align(self, moment: str) -> None:
         """Record the generators' states the first time; with an origin, make them its."""
@@ -154,7 +155,7 @@ class Record:
         for model in self._models:
             for name, piece in self._pieces(model):
                 if (gradient := piece.gradient()) is not None:
-                    size = _copy(gradient).abs().reshape(-1)
+                    size = copied(name, gradient).abs().reshape(-1)
                     _, known = self._gradients.get(name, [(piece.region, size)])[0]
                     self._gradients[name] = [(piece.region, torch.maximum(known, size))]
 
@@ -162,7 +163,7 @@ class Record:
         # FSDP2 knows the types it computes in only from its first forward on.
         self._short = self._short or any(map(short, self._models))
         self._end = {
-            name: [(piece.region, _copy(piece.value()))]
+            name: [(piece.region, copied(name, piece.value()))]
             for model in self._models
             for name, piece in self._pieces(model)
         }
@@ -191,8 +192,7 @@ class Record:
             save.step,
             tensors(value, names),
             dict(numbers(value)),
-        ).write(self._folder, self._seen.recorder.rank, self._saves)
-        self._saves += 1
+        ).write(self._folder, self._seen.recorder.rank, next(self._saves))
 
 
 def _seed(rank: int) -> None:
@@ -205,10 +205,6 @@ def _seed(rank: int) -> None:
 
 def _trains(module: nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in module.parameters())
-
-
-def _copy(value: Tensor) -> Tensor:
-    return value.detach().clone().cpu()
 
 
 def _wrappers(model: nn.Module) -> list[str]:

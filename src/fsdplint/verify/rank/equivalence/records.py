@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fsdplint.verify.rank.recorder import Unobservable
 from fsdplint.verify.rank.reference.region import Box, Region
 from fsdplint.verify.rank.unwatched import torch_load, torch_save
 
@@ -68,6 +69,18 @@ class Saved:
     def write(self, folder: Path, rank: int, number: int) -> None:
         """Write it where `saves` looks for it."""
         torch_save(self, folder / f"{rank}.{number}.saved")
+
+
+def copied(name: str, value: Tensor) -> Tensor:
+    """Return a copy of a tensor that any process with PyTorch can read.
+
+    Raises:
+        Unobservable: it is a tensor of another library.
+    """
+    copy = value.detach().clone().cpu()
+    if type(copy) is not Tensor:
+        raise Unobservable(f"`{name}` is a `{type(copy).__name__}`")
+    return copy
 
 
 def trainings(folder: Path) -> list[Training]:
