@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from waiting import LONG
 
-from fsdplint.verify.equivalence import Equivalence, compare
+from fsdplint.verify import equivalence
+from fsdplint.verify.equivalence import Equivalence, compare, proved
 from fsdplint.verify.request import Request
+from fsdplint.verify.verdict import Verification
 from fsdplint.verify.warm_launcher import Warm
 
 SCRIPT = Path(__file__).parent / "equivalence" / "train.py"
+NOTHING = Verification("train.py", (), "", "", 1, 0.0, (), ())
 EQUAL = "initial parameters: 14 of 14 equal"
 TRAINED = "parameters: 14 of 14 equal (no difference of what training changes); 14 trained"
 SAVED = "56 of 56 tensors equal, 1 of 1 numbers equal (no difference)"
@@ -121,7 +125,7 @@ def test_what_need_not_be_the_same_is_reported(
             "fsdp1 unsaved",
             "fsdp2 unsaved other_data",
             1,
-            "losses differ: 0.1589811 before the migration and 0.1589811 after it (backward pass 1 "
+            "losses differ: 0.1589811 before the migration and 0.2439703 after it (backward pass 1 "
             "of rank 0, tolerance 1e-5); batch 1 of rank 0 differs",
         ),
         (
@@ -215,6 +219,27 @@ def test_a_program_that_differs_from_run_to_run_cannot_be_compared(migrated: Mig
     found = migrated("ddp random", "ddp random", steps=1, shards=False)
 
     assert found.refusal.startswith("two runs of the original script differ, too: losses differ: ")
+
+
+@pytest.mark.parametrize("refusal", ["", "the script trains nothing"])
+def test_the_command_line_reports_figures_and_the_refusal(
+    refusal: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = Equivalence(NOTHING, None, ("losses: 2 of 2 equal (no difference)",), refusal)
+    monkeypatch.setattr(equivalence, "compare", lambda *_, **__: found)
+    monkeypatch.setattr(equivalence, "Warm", nullcontext)
+    monkeypatch.chdir(tmp_path)
+
+    assert proved(Request("train.py", ranks=2), {}, before_ranks=1) is (not refusal)
+    assert capsys.readouterr().err.splitlines() == [
+        "fsdplint: running train.py on 1 and 2 ranks before and after the migration, in scratch "
+        f"copies of {tmp_path}; files it writes elsewhere stay",
+        "losses: 2 of 2 equal (no difference)",
+        *([f"Nothing was written: {refusal}."] if refusal else []),
+    ]
 
 
 def test_checkpoints_are_compared_by_what_they_hold() -> None:
