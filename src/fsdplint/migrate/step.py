@@ -114,6 +114,9 @@ class Migration:
             a migration causes always are.
         cleanup: removes what nothing uses any more, from the text alone; run until it finds none.
         leftovers: finds what a complete migration has left none of, in its result.
+        ranks_before: how many ranks prove the program before, None for as many as after.
+        shards: whether the program has to shard with FSDP2 after it.
+        whole_run: whether a proof needs the run to its end, where programs save.
     """
 
     name: str
@@ -121,3 +124,6 @@ class Migration:
     rules: frozenset[str]
     cleanup: Step
     leftovers: Step
+    ranks_before: int | None = None
+    shards: bool = True
+    whole_run: bool = False
