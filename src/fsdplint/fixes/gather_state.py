@@ -280,9 +280,9 @@ def gathered_write(program: Program, fact: ShardedWrite) -> Fix | Declined:
     code = Code.of(program.tree(site.path))
     write = site.node
     assert isinstance(write, ir.Call)
-    gathered = [_gathered(program, fact.trace, state) for state in fact.states]
-    states = [state for state in gathered if state is not None]
-    if len(states) < len(gathered):
+    found = [gathered(program, fact.trace, state) for state in fact.states]
+    states = [state for state in found if state is not None]
+    if len(states) < len(found):
         return Declined("the model of this state has no known name here; gather the state by hand")
     local = local_tests(code, site, fact.guards)
     return gather_state(code, write, states, local, rank_zero=len(local) < len(fact.guards))
@@ -312,7 +312,7 @@ def model_name(
     return None
 
 
-def _gathered(program: Program, trace: Trace, state: StateDict) -> GatheredState | None:
+def gathered(program: Program, trace: Trace, state: StateDict) -> GatheredState | None:
     """Return the expression to replace, with the texts of its model and optimizer."""
     path, node = state.source.path, state.source.node
     target = receiver(node)

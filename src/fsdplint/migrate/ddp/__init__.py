@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.wrappers import wrappers
+from fsdplint.migrate.optimizers import early_optimizers
+from fsdplint.migrate.rules import fixes_of
+from fsdplint.migrate.saves import gathers
 from fsdplint.migrate.step import Migration
 
 # Rules whose fixes adapt the code around a model that is sharded now.
@@ -32,4 +35,6 @@ RULES = frozenset(
     }
 )
 
-DDP = Migration("ddp", (wrappers,), RULES, leftovers)
+STEPS = (fixes_of("fsdp1-api-on-fsdp2-model"), early_optimizers, gathers)
+
+DDP = Migration("ddp", (wrappers, *STEPS), RULES, leftovers)
