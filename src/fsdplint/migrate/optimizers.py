@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import replaces
@@ -12,7 +13,7 @@ from fsdplint.finding import Edit, Fix
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.gather_state import receiver
 from fsdplint.fixes.imports import Imports
-from fsdplint.fixes.names import dotted
+from fsdplint.fixes.names import clash, dotted, names_in, written_between
 from fsdplint.knowledge.launch import INIT, MOVES
 from fsdplint.migrate.sharding import sharding_lines
 from fsdplint.migrate.step import Change, Context, Found
@@ -42,11 +43,16 @@ def _sharded_earlier(program: Program, fact: StaleOptimizer) -> Change:
     imports = Imports(code, node)
     lines = _moved(code, imports, trace, fact, model)
     lines += sharding_lines(code, imports, model)
+    old = Code.of(program.tree(fact.shard.site.path))
+    removed = _removed(old, fact.shard)
+    if removed.owner is not None and old is not code:
+        raise NoFixError("the sharding is all that its block does")
+    lines = _under(code, removed, statement, lines)
     at, _ = code.extent(statement)
     indent = code.indentation(statement)
     added = code.insert_lines(at, "".join(indent + line + code.newline for line in lines))
     what = f"shard `{model}` with `fully_shard` before its optimizer is built"
-    edits = (*_without(program, fact.shard), added)
+    edits = (removed.edit, added)
     return Change(program.span(fact.shard.site), what, edits, (imports,))
 
 
@@ -107,16 +113,43 @@ def _moved(
     return [f"if {torch}.cuda.is_available():", f"{code.unit}{model}.cuda()"]
 
 
-def _without(program: Program, shard: Shard) -> Iterator[Edit]:
-    """Remove a statement that only shards, and the loop before it that broadcasts the weights."""
-    code = Code.of(program.tree(shard.site.path))
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """A sharding call that is removed, with the loop before it that broadcasts the weights.
+
+    Attributes:
+        owner: the if statement that does nothing else, and is removed as well.
+    """
+
+    edit: Edit
+    owner: ir.If | None
+
+
+def _removed(code: Code, shard: Shard) -> _Removed:
     statement = code.statement(shard.call)
-    block = code.block(statement).statements
+    block = code.block(statement)
     if not isinstance(statement, ir.Expression) or statement.value is not shard.call:
         raise NoFixError("the sharding call is part of a larger statement")
-    index = block.index(statement)
-    above = block[index - 1] if index else None
-    if isinstance(above, ir.For) and ".broadcast(" in code.slice(above):
-        yield code.delete_lines(code.extent(above)[0], code.extent(statement)[1])
-    else:
-        yield code.delete_lines(*code.extent(statement))
+    index = block.statements.index(statement)
+    above = block.statements[index - 1] if index else statement
+    if not (isinstance(above, ir.For) and ".broadcast(" in code.slice(above)):
+        above = statement
+    if len(block.statements) > 1 + (above is not statement):
+        start, end = code.extent(above)[0], code.extent(statement)[1]
+        return _Removed(code.delete_lines(start, end), None)
+    owner = block.owner
+    if not isinstance(owner, ir.If) or owner.orelse:
+        raise NoFixError("the sharding is all that its block does")
+    return _Removed(code.delete_lines(*code.extent(owner)), owner)
+
+
+def _under(code: Code, removed: _Removed, place: ir.Stmt, lines: Sequence[str]) -> list[str]:
+    """Return ``lines`` under the test of the removed if statement, if there is one."""
+    owner = removed.owner
+    if owner is None:
+        return list(lines)
+    needed = names_in(owner.test).reads
+    between = written_between(code, place, place.start, owner.start)
+    if code.function(owner) is not code.function(place) or clash(needed, between) is not None:
+        raise NoFixError("the test around the sharding cannot move to where the optimizer is built")
+    return [f"if {code.slice(owner.test)}:", *(code.unit + line for line in lines)]

@@ -185,7 +185,11 @@ class _Run:
         return Plan(
             tuple(sorted(dict.fromkeys(self.entries), key=lambda e: (e.path, e.line))),
             files,
-            tuple(_added(before.findings, after.findings)),
+            tuple(
+                finding
+                for finding in _added(before.findings, after.findings)
+                if finding.rule not in self.migration.unrelated
+            ),
             before,
         )
 

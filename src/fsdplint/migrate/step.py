@@ -112,9 +112,12 @@ class Migration:
         steps: run one after another on the same program, until none changes it any more.
         rules: names of the rules whose fixes, unsafe ones too, complete it.
         leftovers: finds what a complete migration has left none of, in its result.
+        unrelated: names of rules whose findings do not come from the migration, and become visible
+            only because the engine follows programs that shard.
     """
 
     name: str
     steps: Sequence[Step]
     rules: frozenset[str]
     leftovers: Step
+    unrelated: frozenset[str] = frozenset()

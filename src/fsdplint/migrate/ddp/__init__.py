@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from fsdplint.knowledge.ddp import CLASS
+from fsdplint.knowledge.names import canonical
 from fsdplint.migrate.ddp.leftovers import leftovers
+from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
 from fsdplint.migrate.optimizers import early_optimizers
 from fsdplint.migrate.rules import fixes_of
-from fsdplint.migrate.saves import gathers
+from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
+from fsdplint.migrate.tidy import unused_imports
 
 # Rules whose fixes adapt the code around a model that is sharded now.
 RULES = frozenset(
@@ -35,6 +39,32 @@ RULES = frozenset(
     }
 )
 
-STEPS = (fixes_of("fsdp1-api-on-fsdp2-model"), early_optimizers, gathers)
+# Steps on programs whose model is sharded by now.
+ADAPTING = (fixes_of("fsdp1-api-on-fsdp2-model"), early_optimizers, gathers, loads, unseen)
+_TIDY = unused_imports(("DistributedDataParallel",), lambda name: canonical(name) == CLASS)
 
-DDP = Migration("ddp", (wrappers, *STEPS), RULES, leftovers)
+# Rules on mistakes that a program has before as well; they hold up no migration.
+UNRELATED = frozenset(
+    {
+        "all-reduced-loss-before-backward",
+        "checkpoint-path-differs-by-rank",
+        "device-not-set",
+        "epoch-not-set",
+        "error-caught-on-one-rank",
+        "file-init-reused",
+        "local-rank-argument",
+        "local-rank-as-rank",
+        "more-processes-than-devices",
+        "old-import-path",
+        "process-group-arguments",
+        "process-group-not-destroyed",
+        "python-without-launcher",
+        "same-data-on-every-rank",
+        "sampler-seed-differs-by-rank",
+        "save-guarded-by-local-rank",
+        "split-differs-by-rank",
+        "step-skipped-on-one-rank",
+    }
+)
+
+DDP = Migration("ddp", (wrappers, uses, *ADAPTING, _TIDY), RULES, leftovers, UNRELATED)
