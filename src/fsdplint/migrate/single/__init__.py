@@ -1,0 +1,21 @@
+"""From one GPU to FSDP2 (`fully_shard`) on several."""
+
+from __future__ import annotations
+
+from fsdplint.migrate.ddp import ADAPTING, RULES, UNRELATED
+from fsdplint.migrate.single.data import data
+from fsdplint.migrate.single.devices import devices
+from fsdplint.migrate.single.launch import launch
+from fsdplint.migrate.single.leftovers import leftovers
+from fsdplint.migrate.single.parallel import data_parallel
+from fsdplint.migrate.step import Migration
+
+_RULES = RULES | {"process-group-not-destroyed", "same-data-on-every-rank"}
+
+SINGLE = Migration(
+    "single",
+    (devices, data_parallel, launch, data, *ADAPTING),
+    _RULES,
+    leftovers,
+    UNRELATED - _RULES,
+)
