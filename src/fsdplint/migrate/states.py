@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import unit_of
-from fsdplint.engine.facts.state_files import plain_loads, sharded_writes
+from fsdplint.engine.facts.state_files import sharded_writes
 from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Guard
 from fsdplint.engine.interpreter.values import Object
@@ -27,7 +27,7 @@ from fsdplint.fixes.gather_state import (
     receiver,
 )
 from fsdplint.fixes.imports import Imports
-from fsdplint.fixes.load_state import load_state, whole_load
+from fsdplint.fixes.load_state import load_state
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import HELPERS
@@ -36,6 +36,22 @@ from fsdplint.migrate.step import Change, Context, Found, Kept
 
 Scope = ir.Function | ir.ClassDef | ir.Module
 _FULL = "full_state_dict=True"
+_NAMED = "by_parameter_name"
+_NAMED_DEFINITION = f'''def {_NAMED}(state, model, optimizer):
+    """Return an optimizer state by parameter names, also if it was saved by numbers."""
+    if not state or any(isinstance(key, str) for key in state["state"]):
+        return state
+    names = {{parameter: name for name, parameter in model.named_parameters()}}
+    order = [names[each] for group in optimizer.param_groups for each in group["params"]]
+    groups = [
+        {{**group, "params": [order[key] for key in group["params"]]}}
+        for group in state["param_groups"]
+    ]
+    entries = {{order[key]: value for key, value in state["state"].items()}}
+    return {{"state": entries, "param_groups": groups}}
+
+
+'''
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +103,51 @@ def gathers(context: Context) -> Iterator[Found]:
 def loads(context: Context) -> Iterator[Found]:
     """Yield a change for each load of a full state into what is sharded."""
     program = context.program
-    handled: set[ir.Node] = {
-        fact.call.site.node
-        for fact in plain_loads(program)
-        if isinstance(whole_load(program, fact), Fix)
-    }
-    for use in _uses(program, "load_state_dict", handled):
-        site, code = use.call.site, Code.of(program.tree(use.call.site.path))
-        local = local_tests(code, site, use.guards)
+    for use in _uses(program, "load_state_dict", set()):
+        code = Code.of(program.tree(use.call.site.path))
+        local = local_tests(code, use.call.site, use.guards)
         outside = len(local) < len(use.guards)
-        made = load_state(code, use.node, use.model, use.optimizer, local, rank_zero=outside)
-        if isinstance(made, Fix):
-            yield Change(program.span(site), made.title, made.edits)
-        else:
-            yield Kept(program.span(site), f"`{code.short(use.node)}`", made.reason)
+        yield _loaded(code, use.node, use.model, use.optimizer, local, outside=outside)
+
+
+def _loaded(
+    code: Code,
+    call: ir.Call,
+    model: str,
+    optimizer: str | None,
+    guards: Sequence[ir.If] = (),
+    *,
+    outside: bool = False,
+) -> Found:
+    """Load with the helper that gives each rank its shards, also what was saved without sharding.
+
+    An optimizer's state then numbered its parameters, and the helper silently restores only those
+    that are named (run on torch 2.13).
+    """
+    span = code.edit(call.start, call.end, "").span
+    adapted, extra = "{}", []
+    if optimizer is not None:
+        adapted = f"{_NAMED}({{}}, {model}, {optimizer})"
+        extra = list(_defined(code))
+    fix = load_state(code, call, model, optimizer, guards, rank_zero=outside, adapted=adapted)
+    if isinstance(fix, Fix):
+        return Change(span, fix.title, (*fix.edits, *extra))
+    return Kept(span, f"`{code.short(call)}`", fix.reason)
+
+
+def _defined(code: Code) -> Iterator[Edit]:
+    """Define the function that names the entries of an optimizer's state, once in a file."""
+    if any(function.name == _NAMED for function in code.functions):
+        return
+    quiet = (ir.Import, ir.ImportFrom)
+    body = [s for s in code.module.body if not isinstance(s, quiet)]
+    first = next(s for s in body if not _is_docstring(s))
+    text = _NAMED_DEFINITION.replace("    ", code.unit).replace("\n", code.newline)
+    yield code.insert_lines(code.extent(first)[0], text)
+
+
+def _is_docstring(statement: ir.Stmt) -> bool:
+    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)
 
 
 def unseen(context: Context) -> Iterator[Found]:
@@ -128,11 +175,7 @@ def _unseen(code: Code, call: ir.Call, known: _Named) -> Iterator[Found]:
     span = code.edit(call.start, call.end, "").span
     name = ir.last_name(call.func)
     if name == "load_state_dict":
-        made = load_state(code, call, known.model, known.optimizer, ())
-        if isinstance(made, Fix):
-            yield Change(span, made.title, made.edits)
-        else:
-            yield Kept(span, f"`{code.short(call)}`", made.reason)
+        yield _loaded(code, call, known.model, known.optimizer)
     elif name == "state_dict":
         reason = "no analyzed path takes this state; gather it by hand on every rank"
         yield Kept(span, f"`{code.short(call)}`", reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.knowledge.ddp import CLASS
 from fsdplint.knowledge.names import canonical
 from fsdplint.migrate.ddp.leftovers import leftovers
+from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
 from fsdplint.migrate.optimizers import early_optimizers
@@ -67,4 +68,4 @@ UNRELATED = frozenset(
     }
 )
 
-DDP = Migration("ddp", (wrappers, uses, *ADAPTING, _TIDY), RULES, leftovers, UNRELATED)
+DDP = Migration("ddp", (wrappers, prefixes, uses, *ADAPTING, _TIDY), RULES, leftovers, UNRELATED)

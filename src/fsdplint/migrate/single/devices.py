@@ -6,9 +6,13 @@ import re
 from collections.abc import Iterator
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Call, Shard
+from fsdplint.engine.interpreter.values import Const
 from fsdplint.finding import Edit
+from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.launch import DEVICE_METHODS
 from fsdplint.migrate.single.launch import is_distributed
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
@@ -34,6 +38,23 @@ def devices(context: Context) -> Iterator[Found]:
                     yield Change(span, _WHAT, (edit[0],), edit[1])
 
 
+def numbered(context: Context) -> Iterator[Found]:
+    """Yield a change for each move to a GPU whose number is the same on all ranks."""
+    program = context.program
+    seen: dict[ir.Node, Call] = {}
+    for trace in program.traces:
+        for call in trace.calls(*DEVICE_METHODS):
+            given = call.argument(0, "device")
+            if isinstance(given, Const) and type(given.value) is int and any(trace.of(Shard)):
+                seen[call.site.node] = call
+    for node, call in seen.items():
+        code = Code.of(program.tree(call.site.path))
+        argument = argument_of(node, 0, "device") if isinstance(node, ir.Call) else None
+        if argument is not None:
+            edit = code.edit(argument.value.start, argument.value.end, '"cuda"')
+            yield Change(program.span(call.site), _WHAT, (edit,))
+
+
 def _edit(context: Context, code: Code, node: ir.Node) -> tuple[Edit, tuple[Imports, ...]] | None:
     if isinstance(node, ir.Constant) and _INDEXED.fullmatch(str(node.value)):
         quote = code.slice(node)[-1]
@@ -57,18 +78,8 @@ def _edit(context: Context, code: Code, node: ir.Node) -> tuple[Edit, tuple[Impo
         if first.keyword in (None, "device") and not _is_flag(first.value):
             following = node.args[1].start if len(node.args) > 1 else first.end
             return code.edit(first.start, following, ""), ()
-    if isinstance(node.func, ir.Attribute) and node.func.attr == "to" and node.args:
-        _check_number(code, node.args[0].value)
     return None
 
 
 def _is_flag(value: ir.Expr) -> bool:
     return isinstance(value, ir.Constant) and isinstance(value.value, bool)
-
-
-def _check_number(code: Code, value: ir.Expr) -> None:
-    """Raise ``NoFixError`` if a device is a number, which is the same GPU for all ranks."""
-    known = code.assigned(value) if isinstance(value, ir.Name) else [value]
-    for each in known:
-        if isinstance(each, ir.Constant) and type(each.value) is int:
-            raise NoFixError("all ranks would use the same GPU; use `cuda`, the rank's own, by hand")

@@ -90,8 +90,35 @@ def _set_up(context: Context, found: Sequence[Anchor]) -> Change:
         "create the process group and choose each rank's GPU; start the script with "
         f"`torchrun --nproc-per-node GPUS {name}`"
     )
-    edit = _inserted(code, place, lines)
-    return Change(code.edit(place.start, place.start, "").span, what, (edit,), (imports,))
+    edits = [
+        _inserted(code, place, lines),
+        *_at_the_end(code, place, f"{dist}.destroy_process_group()"),
+    ]
+    differs = _others(context, code, found)
+    span = code.edit(place.start, place.start, "").span
+    return Change(span, what, tuple(edits), (imports,), differs)
+
+
+def _at_the_end(code: Code, place: ir.Stmt, line: str) -> Iterator[Edit]:
+    """Insert ``line`` below the last statement of the block of ``place``."""
+    last = code.block(place).statements[-1]
+    if not isinstance(last, (ir.Return, ir.Raise)) and code.ends_line(last):
+        text = f"{code.indentation(place)}{line}{code.newline}"
+        yield code.insert_lines(code.after(last), text)
+
+
+def _others(context: Context, script: Code, found: Sequence[Anchor]) -> str:
+    """Return a sentence on other scripts that use files which shard their model now."""
+    stems = {Path(a.code.path).stem for a in found if a.code is not script}
+    names = []
+    for path in context.program.files:
+        text = context.program.project.read(path) or ""
+        if path.as_posix() != script.path and "__main__" in text and "__name__" in text:
+            imported = (name for name, _ in context.program.project.imports(path).modules)
+            if any(stem in name.split(".") for name in imported for stem in stems):
+                names.append(f"`{path.name}`")
+    needs = "needs" if len(names) == 1 else "need"
+    return f"{', '.join(names)} {needs} a process group now, too" if names else ""
 
 
 def _script(context: Context, found: Sequence[Anchor]) -> Code:
@@ -104,7 +131,7 @@ def _script(context: Context, found: Sequence[Anchor]) -> Code:
         return guarded[0]
     codes = {anchor.code.path: anchor.code for anchor in found}
     if len(codes) > 1 or any(code.function(a.use) for a, code in zip(found, codes.values())):
-        raise NoFixError("no file has `if __name__ == \"__main__\":`; add it to the script by hand")
+        raise NoFixError('no file has `if __name__ == "__main__":`; add it to the script by hand')
     return next(iter(codes.values()))
 
 
@@ -142,7 +169,9 @@ def _is_quiet(code: Code, statement: ir.Stmt) -> bool:
 def _after_parsing(body: Sequence[ir.Stmt]) -> ir.Stmt:
     """Return the first statement after the one that reads the command line, or the first at all."""
     for index, statement in enumerate(body[:-1]):
-        if any(isinstance(n, ir.Call) and ir.last_name(n.func) in PARSES for n in ir.walk(statement)):
+        if any(
+            isinstance(n, ir.Call) and ir.last_name(n.func) in PARSES for n in ir.walk(statement)
+        ):
             return body[index + 1]
     if not body:
         raise NoFixError("the script does nothing; call its training there by hand")
