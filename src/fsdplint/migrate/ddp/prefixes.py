@@ -21,10 +21,11 @@ def prefixes(context: Context) -> Iterator[Found]:
         wrappers = _wrappers(context, code)
         for node in ir.walk(code.module):
             target = receiver(node)
-            made = None if target is None else wrappers.get(dotted(target) or "")
-            if made is None or ir.last_name(node.func) != "load_state_dict":  # type: ignore[union-attr]  # a call
+            if target is None or not isinstance(node, ir.Call):
                 continue
-            assert isinstance(node, ir.Call)
+            made = wrappers.get(dotted(target) or "")
+            if made is None or ir.last_name(node.func) != "load_state_dict":
+                continue
             early = code.function(node) is code.function(made) and node.start < made.start
             state = argument_of(node, 0, "state_dict")
             if state is not None and not early:

@@ -33,30 +33,42 @@ def _span(code: Code, node: ir.Node) -> Span:
 
 
 def _change(context: Context, code: Code, node: ir.Node) -> Found | None:
-    if isinstance(node, ir.Assign) and _is_flag(node.targets[0]):
-        return _set_sync(code, node)
-    if isinstance(node, ir.Conditional) and _is_no_choice(code, node):
-        edits = (code.edit(node.start, node.end, code.slice(node.body)),)
-        return Change(_span(code, node), "drop the choice between the model and itself", edits)
-    if isinstance(node, ir.Attribute) and _is_flag(node):
-        parent = code.parent(node)
-        if not (isinstance(parent, ir.Assign) and node in parent.targets):
-            raise NoFixError(f"FSDP2 has no `{SYNC_ATTRIBUTE}` to read; keep the value by hand")
-    if isinstance(node, ir.Call) and ir.last_name(node.func) == PROMISE:
-        return _dropped(code, node)
-    if isinstance(node, ir.Call) and _is_test(context, code, node):
-        return _test(context, code, node)
-    if isinstance(node, ir.Parameter) and node.annotation is not None:
-        if context.name(code, node.annotation) == CLASS:
-            return _annotation(code, node.annotation)
-    if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
-        if node.func.attr == "register_comm_hook":
-            raise NoFixError(METHODS["register_comm_hook"])
-    if isinstance(node, ir.Call) and context.name(code, node.func) in ZERO:
+    match node:
+        case ir.Assign() if _is_flag(node.targets[0]):
+            return _set_sync(code, node)
+        case ir.Attribute() if _is_flag(node):
+            _check_written(code, node)
+        case ir.Conditional() if _is_no_choice(code, node):
+            edit = code.edit(node.start, node.end, code.slice(node.body))
+            what = "drop the choice between the model and itself"
+            return Change(_span(code, node), what, (edit,))
+        case ir.Parameter(annotation=annotation) if annotation is not None:
+            if context.name(code, annotation) == CLASS:
+                return _annotation(code, annotation)
+        case ir.Call():
+            return _call(context, code, node)
+    return None
+
+
+def _call(context: Context, code: Code, call: ir.Call) -> Found | None:
+    name = ir.last_name(call.func)
+    if name == PROMISE:
+        return _dropped(code, call)
+    if _is_test(context, code, call):
+        return _test(context, code, call)
+    if name == "register_comm_hook":
+        raise NoFixError(METHODS[name])
+    if context.name(code, call.func) in ZERO:
         raise NoFixError(
             "FSDP2 divides optimizer states already; build the inner optimizer by hand"
         )
     return None
+
+
+def _check_written(code: Code, flag: ir.Attribute) -> None:
+    parent = code.parent(flag)
+    if not (isinstance(parent, ir.Assign) and flag in parent.targets):
+        raise NoFixError(f"FSDP2 has no `{SYNC_ATTRIBUTE}` to read; keep the value by hand")
 
 
 def _is_flag(node: ir.Node) -> bool:
@@ -98,24 +110,26 @@ def _is_test(context: Context, code: Code, call: ir.Call) -> bool:
 
 
 def _test(context: Context, code: Code, call: ir.Call) -> Change:
-    """A choice between ``model.module`` and ``model`` becomes ``model``; other tests are FSDP2's."""
-    choice = code.parent(call)
-    model = code.slice(call.args[0].value)
+    """Replace a choice between ``model.module`` and ``model`` by ``model``, or the class tested."""
+    choice, model = code.parent(call), code.slice(call.args[0].value)
+    inner = f"{model}.module"
+    dropped: Edit | None = None
     if isinstance(choice, ir.Conditional) and choice.test is call:
-        if code.slice(choice.body) == f"{model}.module" and code.slice(choice.orelse) == model:
-            edits: tuple[Edit, ...] = (code.edit(choice.start, choice.end, model),)
-            return Change(_span(code, choice), "drop `.module`: there is no wrapper", edits)
-    if isinstance(choice, ir.If) and choice.test is call and not choice.orelse:
-        if [code.slice(each) for each in choice.body] == [f"{model} = {model}.module"]:
-            if len(code.block(choice).statements) > 1:
-                edits = (code.delete_lines(*code.extent(choice)),)
-                return Change(_span(code, choice), "drop `.module`: there is no wrapper", edits)
+        arms = code.slice(choice.body), code.slice(choice.orelse)
+        if arms == (inner, model):
+            dropped = code.edit(choice.start, choice.end, model)
+    elif isinstance(choice, ir.If) and choice.test is call and not choice.orelse:
+        rebinds = [code.slice(each) for each in choice.body] == [f"{model} = {inner}"]
+        if rebinds and len(code.block(choice).statements) > 1:
+            dropped = code.delete_lines(*code.extent(choice))
+    if dropped is not None:
+        return Change(_span(code, choice), "drop `.module`: there is no wrapper", (dropped,))
     imports = Imports(code, call)
-    given = call.args[1].value
     name = imports.name(*FSDP2_MODULE.rsplit(".", 1))
+    given = call.args[1].value
     named = next(node for node in ir.walk(given) if context.name(code, node) == CLASS)
-    edits = (code.edit(named.start, named.end, name),)
-    return Change(_span(code, call), f"test for `{name}`", edits, (imports,))
+    edit = code.edit(named.start, named.end, name)
+    return Change(_span(code, call), f"test for `{name}`", (edit,), (imports,))
 
 
 def _annotation(code: Code, annotation: ir.Expr) -> Change:

@@ -101,9 +101,10 @@ def _callers(
     found = []
     for other in context.codes(function.name):
         for node in ir.walk(other.module):
-            if isinstance(node, ir.Call) and ir.last_name(node.func) == function.name:
-                if isinstance(node.func, ir.Attribute) == method:
-                    found.append((other, node, _given(node, positional, name, method)))
+            if not isinstance(node, ir.Call) or ir.last_name(node.func) != function.name:
+                continue
+            if isinstance(node.func, ir.Attribute) == method:
+                found.append((other, node, _given(node, positional, name, method)))
     return found
 
 

@@ -130,7 +130,7 @@ def _script(context: Context, found: Sequence[Anchor]) -> Code:
     if guarded:
         return guarded[0]
     codes = {anchor.code.path: anchor.code for anchor in found}
-    if len(codes) > 1 or any(code.function(a.use) for a, code in zip(found, codes.values())):
+    if len(codes) > 1 or any(anchor.code.function(anchor.use) for anchor in found):
         raise NoFixError('no file has `if __name__ == "__main__":`; add it to the script by hand')
     return next(iter(codes.values()))
 
