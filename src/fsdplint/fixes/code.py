@@ -89,6 +89,11 @@ class Code(Tree):
         """True if a comment begins between the two offsets."""
         return any(k == "comment" and start <= s < end for k, s, _ in self._comments_and_strings)
 
+    def comments_in(self, start: int, end: int) -> list[str]:
+        """Return the comments that begin between the two offsets."""
+        found = self._comments_and_strings
+        return [self.text[s:e] for k, s, e in found if k == "comment" and start <= s < end]
+
     def in_string(self, offset: int) -> bool:
         """True if ``offset`` is inside a string."""
         return any(k == "string" and s < offset < e for k, s, e in self._comments_and_strings)

@@ -329,18 +329,17 @@ def orphans(code: Code, name: str, edits: Sequence[Edit]) -> list[Edit]:
         return []  # `import a.b` binds `a`, which other code may use
     if code.looks_up_variables or not code.is_private():
         return []
-    ways = _dropped(code, found[0])
+    ways = dropped(code, found[0])
     free = [way for way in ways if not any(overlap(way, edit) for edit in edits)]
     if not free:
         return []
-    dropped = free[0]
-    rest = apply(code.text, [*edits, dropped])
+    rest = apply(code.text, [*edits, free[0]])
     written = re.search(rf"(?<!\.)\b{re.escape(name)}\b", rest)  # an attribute is another name
-    return [] if written else [dropped]
+    return [] if written else free[:1]
 
 
-def _dropped(code: Code, binding: Binding) -> Iterator[Edit]:
-    """Yield the edits that may remove a name, with the comma before or after it."""
+def dropped(code: Code, binding: Binding) -> Iterator[Edit]:
+    """Yield the edits that may remove an imported name, with the comma before or after it."""
     statement = binding.statement
     if len(statement.names) == 1:
         start, end = code.line_start(statement.start), code.line_end(statement.end)

@@ -57,6 +57,64 @@ REPLACED: dict[str, str] = {
     "ignored_states": "`ignored_params` takes a set of parameters; pass them by hand",
 }
 
+# What `torch.distributed.fsdp` offers for FSDP1 alone. Source: torch 2.13.
+FSDP1_NAMES = frozenset(
+    f"torch.distributed.fsdp.{name}"
+    for name in (
+        "BackwardPrefetch",
+        "CPUOffload",
+        "FlatParameter",
+        "FullOptimStateDictConfig",
+        "FullStateDictConfig",
+        "FullyShardedDataParallel",
+        "LocalOptimStateDictConfig",
+        "LocalStateDictConfig",
+        "MixedPrecision",
+        "OptimStateKeyType",
+        "ShardedOptimStateDictConfig",
+        "ShardedStateDictConfig",
+        "ShardingStrategy",
+        "StateDictConfig",
+        "StateDictSettings",
+        "StateDictType",
+    )
+)
+
+# Attributes that FSDP1's wrapper has beside those of the module that it wraps. Source: torch 2.13.
+WRAPPER_ATTRIBUTES = frozenset(
+    {
+        "_flat_param",
+        "_fsdp_wrapped_module",
+        "_handle",
+        "compute_device",
+        "cpu_offload",
+        "mixed_precision",
+        "module",
+        "process_group",
+        "sharding_strategy",
+        "training_state",
+    }
+)
+
+# The arguments of FSDP1's class after the module, in the order of the positional ones.
+FSDP1_ARGUMENTS = (
+    "process_group",
+    "sharding_strategy",
+    "cpu_offload",
+    "auto_wrap_policy",
+    "backward_prefetch",
+    "mixed_precision",
+    "ignored_modules",
+    "param_init_fn",
+    "device_id",
+    "sync_module_states",
+    "forward_prefetch",
+    "limit_all_gathers",
+    "use_orig_params",
+    "ignored_states",
+    "device_mesh",
+)
+
 FOREIGN = frozenset({*RENAMED, *NEEDLESS, *REPLACED})
 
 

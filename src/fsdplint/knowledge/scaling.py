@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+GRAD_SCALER = "torch.amp.GradScaler"
 SHARDED_SCALER = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
 _OPTIONS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 # Scalers that share nothing between ranks, with their parameters in order. The sharded one has the
@@ -15,7 +16,7 @@ _OPTIONS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", 
 SCALERS: dict[str, tuple[str, ...]] = {
     "torch.cuda.amp.GradScaler": _OPTIONS,
     "torch.cuda.amp.grad_scaler.GradScaler": _OPTIONS,
-    "torch.amp.GradScaler": ("device", *_OPTIONS),
+    GRAD_SCALER: ("device", *_OPTIONS),
     "torch.amp.grad_scaler.GradScaler": ("device", *_OPTIONS),
     "torch.GradScaler": ("device", *_OPTIONS),
 }

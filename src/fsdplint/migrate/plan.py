@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fsdplint.check import around, check
 from fsdplint.engine.frontend.problem import syntax_problem
-from fsdplint.engine.program import analyze
+from fsdplint.engine.program import Program, analyze
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.relevance import imported_files, programs
 from fsdplint.files.decoding import SourceError
@@ -25,6 +26,10 @@ from fsdplint.settings.config import Settings, settings_for
 from fsdplint.sources import Sources
 
 PASSES = 6
+# Rules on the releases that a project admits, which a migration to a newer API narrows.
+_OF_RELEASES = frozenset({"old-import-path"})
+# Passes of the cleanup, each of which removes a name of each import statement.
+_MAX_REMOVALS = 30
 
 
 class MigrationError(Exception):
@@ -54,12 +59,14 @@ class Plan:
         files: each changed file as it is and as it becomes.
         new: findings of `check` in the result that were not there before.
         outcome: the check of the program before the migration.
+        late: such findings on names that some of the releases lack that the project admits.
     """
 
     entries: tuple[Entry, ...]
     files: tuple[tuple[SourceFile, SourceFile], ...]
     new: tuple[Finding, ...]
     outcome: Outcome
+    late: tuple[Finding, ...] = ()
 
     def of(self, kind: type[Found]) -> list[Entry]:
         """Return the entries of one kind."""
@@ -156,10 +163,11 @@ class _Run:
         self.changed: dict[str, SourceFile] = {}
         self.passes: list[_Pass] = []
         self.entries: list[Entry] = []
+        self.before = Outcome((), {})
 
     def plan(self) -> Plan:
-        before = self._checked(self._settings())
         self._read_all()
+        self.before = before = self._checked(self._settings())
         asked = False
         for _ in range(PASSES):
             context = self._context()
@@ -178,20 +186,15 @@ class _Run:
             self._apply(changes)
         if not asked:
             self._mend()
+            self._clean()
             context = self._context()
             self._note(context, [*self.migration.leftovers(context)])
         files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
         after = self._checked(self._settings()) if self.changed and not asked else before
-        return Plan(
-            tuple(sorted(dict.fromkeys(self.entries), key=lambda e: (e.path, e.line))),
-            files,
-            tuple(
-                finding
-                for finding in _added(before.findings, after.findings)
-                if finding.rule not in self.migration.unrelated
-            ),
-            before,
-        )
+        new = tuple(f for f in _new(before, after) if f.rule not in self.migration.unrelated)
+        late = tuple(f for f in new if f.rule in _OF_RELEASES)
+        new = tuple(f for f in new if f.rule not in _OF_RELEASES)
+        return Plan(_ordered(self.entries), files, new, before, late)
 
     def _settings(self) -> Settings:
         return settings_for(self.scope.given, None, isolated=False)
@@ -211,10 +214,14 @@ class _Run:
                 raise SourceError(path, f"{source.line_name(line)}: {problem.message}")
             self.sources[path] = source
 
-    def _context(self) -> Context:
+    def _context(self, *, analyzed: bool = True) -> Context:
+        """Return the program as changed so far; not ``analyzed``, without units and traces."""
         sources = Sources(self.changed)
         every, focus = map(Path, self.scope.every), list(map(Path, self.scope.files))
-        program = analyze(self.scope.root, every, sources.text, focus)
+        if analyzed:
+            program = analyze(self.scope.root, every, sources.text, focus)
+        else:
+            program = Program(Project(self.scope.root, sources.text), (), ())
         program = replace(program, line_name=sources.line_name)
         return Context(program, frozenset(self.scope.files), self.answers, self._line)
 
@@ -237,37 +244,60 @@ class _Run:
         for edit in together(imports):
             edits.setdefault(edit.span.path, []).append(edit)
         for path, each in edits.items():
-            self._replace(path, apply(self._source(path).text, each))
+            self._keep(_edited(self._source(path), each))
         self.passes.append(_Pass(edits))
 
     def _source(self, path: str) -> SourceFile:
         return self.changed.get(path, self.sources[path])
 
-    def _replace(self, path: str, text: str) -> None:
-        new = self.sources[path].edited(text)
+    def _keep(self, new: SourceFile) -> None:
         problem = syntax_problem(new)
         if problem is not None:
             line, _ = new.position(problem.offset)
-            raise SourceError(path, f"the migrated {new.line_name(line)} is not valid Python")
-        self.changed[path] = new
+            raise SourceError(new.path, f"the migrated {new.line_name(line)} is not valid Python")
+        self.changed[new.path] = new
 
     def _mend(self) -> None:
-        """Apply the fixes of the migration's rules to what the steps have changed."""
+        """Apply the fixes of the findings that the steps cause, and of the migration's rules."""
         if not self.changed:
             return
-        settings = replace(self._settings(), select=self.migration.rules)
 
         def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
-            return check(self.scope.files, settings, {**self.changed, **overlay})
+            return check(self.scope.files, self._settings(), {**self.changed, **overlay})
 
-        changes = fixed(recheck({}), recheck, unsafe=True)
+        def curing(outcome: Outcome) -> Sequence[Finding]:
+            found, unrelated = _new(self.before, outcome), self.migration.unrelated
+            wanted = [finding for finding in found if finding.rule not in unrelated]
+            wanted += [f for f in outcome.findings if f.rule in self.migration.rules]
+            return tuple(f for f in dict.fromkeys(wanted) if f.rule not in _OF_RELEASES)
+
+        changes = fixed(recheck({}), recheck, unsafe=True, curing=curing)
         for finding in changes.fixed:
             assert finding.fix is not None
             # Later fixes are of texts with the earlier ones, so their lines are near at best.
             change = Change(finding.span, finding.fix.title, finding.fix.edits)
             self.entries.append(Entry(finding.span.path, self._line(finding.span), change))
-        for before, after in changes.files:
-            self._replace(before.path, after.text)
+        for _, after in changes.files:
+            self._keep(after)
+
+    def _clean(self) -> None:
+        """Remove what is unused in the files that were changed, without an entry in the plan."""
+        for _ in range(_MAX_REMOVALS):
+            context = self._context(analyzed=False)
+            found = [each for each in self.migration.cleanup(context) if isinstance(each, Change)]
+            changes = _together(each for each in found if each.span.path in self.changed)
+            if not changes:
+                return
+            self._apply(changes)
+
+
+def _edited(source: SourceFile, edits: Sequence[Edit]) -> SourceFile:
+    """Return ``source`` with the edits; in a notebook one by one, so that each finds its cell."""
+    if source.notebook is None:
+        return source.edited(apply(source.text, edits))
+    for edit in sorted(edits, reverse=True):
+        source = source.edited(apply(source.text, [edit]))
+    return source
 
 
 def _together(changes: Iterable[Change]) -> list[Change]:
@@ -282,12 +312,28 @@ def _together(changes: Iterable[Change]) -> list[Change]:
     return chosen
 
 
-def _added(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the findings of each rule and file that are more than before."""
-    left = [(finding.rule, finding.span.path) for finding in before]
-    for finding in after:
-        place = finding.rule, finding.span.path
-        if place in left:
-            left.remove(place)
-        else:
-            yield finding
+def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return the entries by place, each once; of several for a line that is kept, the first."""
+    found: dict[object, Entry] = {}
+    for entry in entries:
+        kept = isinstance(entry.found, Kept)
+        found.setdefault((entry.path, entry.line, "kept" if kept else entry.found), entry)
+    return tuple(sorted(found.values(), key=lambda entry: (entry.path, entry.line)))
+
+
+def _new(before: Outcome, after: Outcome) -> tuple[Finding, ...]:
+    """Return the findings that were not there before: no line with their text had them."""
+    known = Counter(_identity(before, finding) for finding in before.findings)
+    found = []
+    for finding in after.findings:
+        identity = _identity(after, finding)
+        known[identity] -= 1
+        if known[identity] < 0:
+            found.append(finding)
+    return tuple(found)
+
+
+def _identity(outcome: Outcome, finding: Finding) -> tuple[str, str, str]:
+    source = outcome.sources[finding.span.path]
+    line, _ = source.position(finding.span.start)
+    return finding.rule, finding.span.path, source.line(line).strip()

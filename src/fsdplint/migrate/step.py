@@ -110,7 +110,9 @@ class Migration:
 
     Attributes:
         steps: run one after another on the same program, until none changes it any more.
-        rules: names of the rules whose fixes, unsafe ones too, complete it.
+        rules: names of the rules whose findings are fixed though they were there before; those that
+            a migration causes always are.
+        cleanup: removes what nothing uses any more, from the text alone; run until it finds none.
         leftovers: finds what a complete migration has left none of, in its result.
         unrelated: names of rules whose findings do not come from the migration, and become visible
             only because the engine follows programs that shard.
@@ -119,5 +121,6 @@ class Migration:
     name: str
     steps: Sequence[Step]
     rules: frozenset[str]
+    cleanup: Step
     leftovers: Step
     unrelated: frozenset[str] = frozenset()

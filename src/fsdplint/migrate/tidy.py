@@ -1,39 +1,37 @@
-"""Imports that a migration has left unused."""
+"""Imports that a migration to FSDP2 leaves unused."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
-from fsdplint.fixes.imports import bindings, orphans
-from fsdplint.migrate.step import Change, Context, Found, Step
+from fsdplint.fixes.imports import Binding, bindings, dropped
+from fsdplint.knowledge.ddp import CLASS, COMM_HOOKS
+from fsdplint.knowledge.names import DISTRIBUTED, FULLY_SHARD, canonical
+from fsdplint.migrate.step import Change, Context, Found
+
+# What a migration replaces, or has added to a file whose sharding a later step moved to another.
+_NAMES = frozenset({CLASS, COMM_HOOKS, FULLY_SHARD, DISTRIBUTED, "torch.nn.DataParallel"})
 
 
-def unused_imports(words: tuple[str, ...], is_replaced: Callable[[str], bool]) -> Step:
-    """Return a step that removes unused imports of names that the migration replaces.
-
-    Args:
-        words: what one of is in the text of each file with such an import.
-        is_replaced: whether a full name is one of them.
-    """
-
-    def step(context: Context) -> Iterator[Found]:
-        for code in context.codes(*words):
-            for binding in bindings(code):
-                if is_replaced(binding.target):
-                    yield from _removed(code, binding.name, binding.statement)
-
-    return step
+def unused_imports(context: Context) -> Iterator[Found]:
+    """Yield the removal of one unused name of each import statement."""
+    for code in context.codes("torch"):
+        taken: set[ir.Node] = set()
+        for binding in bindings(code):
+            replaced = canonical(binding.target) in _NAMES and binding.root[0] == binding.name
+            if replaced and binding.statement not in taken and _is_unused(code, binding):
+                for edit in dropped(code, binding):
+                    taken.add(binding.statement)
+                    yield Change(edit.span, f"remove the import of `{binding.name}`", (edit,))
+                    break
 
 
-def _removed(code: Code, name: str, statement: ir.Import | ir.ImportFrom) -> Iterator[Found]:
-    if len(re.findall(rf"\b{re.escape(name)}\b", code.text)) > len(
-        re.findall(rf"\b{re.escape(name)}\b", code.slice(statement))
-    ):
-        return
-    edits = orphans(code, name, [])
-    if edits:
-        span = code.edit(statement.start, statement.end, "").span
-        yield Change(span, f"remove the import of `{name}`", tuple(edits))
+def _is_unused(code: Code, binding: Binding) -> bool:
+    pattern = re.compile(rf"(?<![.\w]){re.escape(binding.name)}\b")
+    statement = binding.statement
+    text = code.text[: statement.start] + code.text[statement.end :]
+    alone = len(code.block(statement).statements) > 1 and code.alone(statement)
+    return alone and not code.looks_up_variables and not pattern.search(text)

@@ -20,6 +20,9 @@ def plan_as_text(plan: Plan) -> str:
     for finding in plan.new:
         where = located(plan.outcome, finding.span)
         lines.append(f"{where}: new finding after the migration: {finding.rule}: {finding.message}")
+    for path in dict.fromkeys(finding.span.path for finding in plan.late):
+        lines.append(f"{shown(plan.outcome, path)}: needs a newer PyTorch than the project admits")
+    lines += sorted({f"  {printable(finding.message)}" for finding in plan.late})
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fsdplint.knowledge.ddp import CLASS
-from fsdplint.knowledge.names import canonical
 from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.ddp.uses import uses
@@ -14,35 +12,8 @@ from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
 from fsdplint.migrate.tidy import unused_imports
 
-# Rules whose fixes adapt the code around a model that is sharded now.
-RULES = frozenset(
-    {
-        "only-root-sharded",
-        "fsdp1-api-on-fsdp2-model",
-        "no-sync-under-fsdp2",
-        "optimizer-before-sharding",
-        "sharded-state-saved",
-        "save-without-gathered-state",
-        "optimizer-state-saved-raw",
-        "full-state-dict-into-sharded-model",
-        "collective-under-rank-guard",
-        "custom-method-bypasses-hooks",
-        "direct-forward",
-        "deepcopy-of-sharded-model",
-        "device-not-set",
-        "sharded-reduction-read-locally",
-        "rank0-state-loaded-by-all",
-        "rank0-state-saved-by-all",
-        "state-of-inner-module-saved",
-        "cast-after-sharding",
-        "module-added-after-sharding",
-        "kept-state-is-live",
-    }
-)
-
 # Steps on programs whose model is sharded by now.
 ADAPTING = (fixes_of("fsdp1-api-on-fsdp2-model"), early_optimizers, gathers, loads, unseen)
-_TIDY = unused_imports(("DistributedDataParallel",), lambda name: canonical(name) == CLASS)
 
 # Rules on mistakes that a program has before as well; they hold up no migration.
 UNRELATED = frozenset(
@@ -56,7 +27,6 @@ UNRELATED = frozenset(
         "local-rank-argument",
         "local-rank-as-rank",
         "more-processes-than-devices",
-        "old-import-path",
         "process-group-arguments",
         "process-group-not-destroyed",
         "python-without-launcher",
@@ -68,4 +38,11 @@ UNRELATED = frozenset(
     }
 )
 
-DDP = Migration("ddp", (wrappers, prefixes, uses, *ADAPTING, _TIDY), RULES, leftovers, UNRELATED)
+DDP = Migration(
+    "ddp",
+    (wrappers, prefixes, uses, *ADAPTING),
+    frozenset(),
+    unused_imports,
+    leftovers,
+    UNRELATED,
+)

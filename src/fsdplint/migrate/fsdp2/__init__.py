@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from fsdplint.migrate.fsdp2.classes import attributes, scalers, tests
+from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.leftovers import leftovers
+from fsdplint.migrate.fsdp2.methods import methods
+from fsdplint.migrate.fsdp2.policies import policies
+from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.step import Migration
 
-# Rules whose fixes adapt code around the model to FSDP2; the steps change FSDP1's own API.
-_RULES = frozenset(
-    {
-        "fsdp1-api-on-fsdp2-model",
-        "no-sync-under-fsdp2",
-        "optimizer-before-sharding",
-        "sharded-state-saved",
-        "full-state-dict-into-sharded-model",
-    }
-)
+_STEPS = (wrappers, contexts, policies, tests, scalers, attributes, methods)
 
-FSDP2 = Migration("fsdp2", (wrappers,), _RULES, leftovers)
+FSDP2 = Migration("fsdp2", _STEPS, frozenset(), unused, leftovers)

@@ -1,31 +1,175 @@
-"""`FSDP(model, …)` to `fully_shard(model, …)`."""
+"""`FSDP(model, …)` to `fully_shard` of the same modules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from fsdplint.engine import ir
+from fsdplint.engine.frontend.tree import COMPOUND
+from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
-from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
+from fsdplint.fixes.names import dotted, fresh
+from fsdplint.fixes.shard_blocks import module_argument
+from fsdplint.knowledge.names import FULLY_SHARD
+from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.fsdp2.settings import Settings, UndecidedError, arguments, settings_of
+from fsdplint.migrate.fsdp2.units import HELPER, Units, helper, loop, units
 from fsdplint.migrate.step import Change, Context, Found, Kept
+
+# Longer arguments go into a dict that all calls share.
+_SHORT = 40
+_WIDTH = 88
 
 
 def wrappers(context: Context) -> Iterator[Found]:
-    """Yield a change for each call of FSDP1's class."""
-    for code in context.codes("FullyShardedDataParallel", "FSDP"):
-        for node in ir.walk(code.module):
-            if isinstance(node, ir.Call) and context.name(code, node.func) == FSDP1:
-                span = code.edit(node.start, node.end, "").span
-                try:
-                    yield _sharded(code, node)
-                except NoFixError as reason:
-                    yield Kept(span, f"`{code.short(node)}`", str(reason))
+    """Yield a change for each call of FSDP1's class, the innermost first."""
+    for code in context.codes(*FSDP1_WORDS):
+        for call in _calls(context, code):
+            span = code.edit(call.start, call.end, "").span
+            try:
+                yield _sharded(context, code, call)
+            except UndecidedError as undecided:
+                yield undecided.question
+            except NoFixError as reason:
+                yield Kept(span, f"`{code.short(call)}`", str(reason))
 
 
-def _sharded(code: Code, call: ir.Call) -> Change:
+def _calls(context: Context, code: Code) -> list[ir.Call]:
+    """Return the calls that have no other one in them, which has its turn first."""
+    calls = list(fsdp1_calls(context, code))
+    return [c for c in calls if not any(c is not o and c in code.ancestors(o) for o in calls)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How a call stands in its statement.
+
+    Attributes:
+        model: the name of the model.
+        first: the line that gives the model its name, "" if it has it already.
+        rest: the statement with the model instead of the call, "" if that does nothing.
+    """
+
+    model: str
+    first: str
+    rest: str
+
+
+def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
+    given = module_argument(call)
+    if given is None:
+        raise NoFixError("the call hides which argument is the module; shard it by hand")
     imports = Imports(code, call)
-    name = imports.name(*FULLY_SHARD.rsplit(".", 1))
-    edits = (code.edit(call.func.start, call.func.end, name),)
-    what = f"shard `{code.short(call.args[0].value)}` with `fully_shard`"
-    return Change(code.edit(call.start, call.end, "").span, what, edits, (imports,))
+    shard = imports.name(*FULLY_SHARD.rsplit(".", 1))
+    found = units(context, code, call, arguments(code, call).get("auto_wrap_policy"))
+    statement = code.statement(call)
+    stands_alone = not isinstance(statement, COMPOUND) and code.alone(statement)
+    if stands_alone and _runs_once(code, call, statement):
+        place = _place(code, call, statement, given.value)
+        settings = settings_of(context, code, call, place.model, imports)
+        lines = [*_comments(code, call), *filter(None, [place.first]), *settings.before]
+        lines += _calls_of(code, call, found, settings, shard)
+        lines += [*settings.after, *filter(None, [place.rest])]
+        edits = [_replaced(code, statement, lines)]
+    else:
+        settings = settings_of(context, code, call, code.slice(given.value), imports)
+        edits = [_in_place(code, call, found, settings, shard)]
+    if found.policy and f"def {HELPER}(" not in code.text:
+        edits.append(_above(code, statement, helper(code, imports)))
+    what = f"shard {f'{found.what} of ' if found.what else ''}`{code.short(given.value)}`"
+    what += f"{', then the rest,' if found.what else ''} with `fully_shard`"
+    span = code.edit(call.start, call.end, "").span
+    return Change(span, what, tuple(edits), (imports,), settings.differs)
+
+
+def _in_place(code: Code, call: ir.Call, found: Units, settings: Settings, shard: str) -> Edit:
+    """Replace a call that may run any number of times by one that returns its model, too.
+
+    Raises:
+        NoFixError: it takes more than that call.
+    """
+    if found.test or found.policy or settings.before or settings.after:
+        raise NoFixError("the call is in an expression that may skip or repeat it; move it out")
+    if code.comments(call.start, call.end):
+        raise NoFixError("a comment is in the call; move the call to a statement of its own")
+    keywords = [*_keywords(settings.root), *_keywords(settings.shared)]
+    text = f"{shard}({', '.join([settings.model, *keywords])})"
+    return code.edit(call.start, call.end, text)
+
+
+def _place(code: Code, call: ir.Call, statement: ir.Stmt, module: ir.Expr) -> _Place:
+    """Return how the call stands in its statement, which runs it once."""
+    text, target = code.slice(module), None
+    if isinstance(statement, ir.Assign) and statement.value is call:
+        target = dotted(statement.targets[0]) if len(statement.targets) == 1 else None
+    if target is not None:
+        return _Place(target, "" if text == target else f"{target} = {text}", "")
+    if isinstance(statement, ir.Expression) and statement.value is call and dotted(module):
+        return _Place(text, "", "")
+    model = text if dotted(module) else fresh(code, call, "model")
+    before = code.text[statement.start : call.start]
+    rest = f"{before}{model}{code.text[call.end : statement.end]}"
+    return _Place(model, "" if model == text else f"{model} = {text}", rest)
+
+
+def _runs_once(code: Code, call: ir.Call, statement: ir.Stmt) -> bool:
+    sometimes = (ir.Lambda, ir.Comprehension, ir.Conditional, ir.BoolOp)
+    for above in code.ancestors(call):
+        if above is statement:
+            return True
+        if isinstance(above, sometimes):
+            return False
+    return True
+
+
+def _comments(code: Code, call: ir.Call) -> list[str]:
+    """Return the comments inside the call, which the new lines have no place for."""
+    return [text.rstrip() for text in code.comments_in(call.start, call.end)]
+
+
+def _calls_of(
+    code: Code, call: ir.Call, found: Units, settings: Settings, shard: str
+) -> Iterator[str]:
+    """Yield the lines that shard the units and then the root."""
+    shared = [f"{name}={text}" for name, text in settings.shared.items()]
+    is_long = sum(map(len, shared)) > _SHORT or any("(" in each for each in shared)
+    if shared and is_long and (found.test or found.policy):
+        name = fresh(code, call, "fsdp_settings")
+        items = [f'"{key}": {text}' for key, text in settings.shared.items()]
+        yield f"{name} = {{{', '.join(items)}}}"
+        shared = [f"**{name}"]
+    blocks, root = (
+        "".join(f", {each}" for each in (*_keywords(own), *shared))
+        for own in (settings.blocks, settings.root)
+    )
+    for line in loop(code, call, found, settings.model, blocks):
+        yield from _broken(code, line.replace("fully_shard(", f"{shard}("))
+    yield from _broken(code, f"{shard}({settings.model}{root})")
+
+
+def _broken(code: Code, line: str) -> list[str]:
+    """Break a long line at its outermost parentheses, as a formatter does."""
+    indent = line[: len(line) - len(line.lstrip())]
+    start, inside = line.find("(") + 1, line[:-1]
+    if len(line) + len(code.unit) <= _WIDTH or not line.endswith(")"):
+        return [line]
+    return [inside[:start], f"{indent}{code.unit}{inside[start:]}", f"{indent})"]
+
+
+def _keywords(arguments: dict[str, str]) -> list[str]:
+    return [f"{name}={text}" for name, text in arguments.items()]
+
+
+def _replaced(code: Code, statement: ir.Stmt, lines: Sequence[str]) -> Edit:
+    indent = code.indentation(statement)
+    text = f"{code.newline}{indent}".join(lines)
+    return code.edit(statement.start, statement.end, text)
+
+
+def _above(code: Code, statement: ir.Stmt, lines: str) -> Edit:
+    """Insert ``lines`` above the function or class around a statement, or above itself."""
+    top = next(each for each in code.module.body if each.end >= statement.end)
+    start, _ = code.extent(top)
+    return code.insert_lines(start, lines)

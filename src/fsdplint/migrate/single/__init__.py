@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.migrate.ddp import ADAPTING, RULES, UNRELATED
+from fsdplint.migrate.ddp import ADAPTING, UNRELATED
 from fsdplint.migrate.single.data import data
 from fsdplint.migrate.single.devices import devices, numbered
 from fsdplint.migrate.single.launch import launch
@@ -10,13 +10,16 @@ from fsdplint.migrate.single.leftovers import leftovers
 from fsdplint.migrate.single.outputs import outputs
 from fsdplint.migrate.single.parallel import data_parallel
 from fsdplint.migrate.step import Migration
+from fsdplint.migrate.tidy import unused_imports
 
-_RULES = RULES | {"same-data-on-every-rank"}
+# A program on one GPU has none of these mistakes.
+_OWN = frozenset({"device-not-set", "epoch-not-set", "same-data-on-every-rank"})
 
 SINGLE = Migration(
     "single",
     (devices, data_parallel, launch, numbered, data, *ADAPTING, outputs),
-    _RULES,
+    frozenset(),
+    unused_imports,
     leftovers,
-    UNRELATED - _RULES,
+    UNRELATED - _OWN,
 )

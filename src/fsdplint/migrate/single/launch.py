@@ -143,7 +143,7 @@ def _place(code: Code, found: Sequence[Anchor]) -> ir.Stmt:
         code.function(a.use) is None and a.use.start < guard.start for a in own
     )
     if early or guard is None:
-        return _after_parsing([s for s in code.module.body if not _is_quiet(code, s)])
+        return _after_parsing([s for s in code.module.body if not _is_quiet(s)])
     body = guard.body
     (only, *others) = body
     called = only.value if isinstance(only, ir.Expression) and not others else None
@@ -160,7 +160,7 @@ def _is_docstring(statement: ir.Stmt) -> bool:
     return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)
 
 
-def _is_quiet(code: Code, statement: ir.Stmt) -> bool:
+def _is_quiet(statement: ir.Stmt) -> bool:
     if isinstance(statement, _DEFINITIONS) or _is_docstring(statement):
         return True
     return not any(isinstance(node, ir.Call) for node in ir.walk(statement))

@@ -1,0 +1,48 @@
+"""The calls of FSDP1's class in a file, and what its names stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.engine import ir
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.names import binders
+from fsdplint.knowledge.names import FSDP1
+from fsdplint.migrate.step import Context
+
+# A file that calls the class has one of them.
+FSDP1_WORDS = ("FullyShardedDataParallel", "FSDP")
+
+
+def fsdp1_calls(context: Context, code: Code) -> Iterator[ir.Call]:
+    """Yield the calls of FSDP1's class, in any order."""
+    for node in code.walk(*FSDP1_WORDS):
+        if isinstance(node, ir.Call) and context.name(code, node.func) == FSDP1:
+            yield node
+
+
+def definition(code: Code, value: ir.Expr) -> ir.Expr:
+    """Return what a name stands for: the only value that its function, or else the file, gives it.
+
+    Any other expression is returned as it is.
+    """
+    found = code.meaning(value)
+    if not isinstance(found, ir.Name) or code.function(found) is None:
+        return found
+    if found.id in code.shared or _is_bound(code, found):
+        return found
+    bound = binders(code, code.module).get(found.id, [])
+    only = bound[0] if len(bound) == 1 else None
+    plain = isinstance(only, ir.Assign) and len(only.targets) == 1
+    named = plain and isinstance(only, ir.Assign) and isinstance(only.targets[0], ir.Name)
+    return only.value if named and isinstance(only, ir.Assign) else found
+
+
+def _is_bound(code: Code, name: ir.Name) -> bool:
+    """Return whether a function around a name binds it."""
+    functions = (each for each in code.ancestors(name) if isinstance(each, ir.Function))
+    return any(
+        name.id in binders(code, each)
+        or any(parameter.name == name.id for parameter in each.parameters)
+        for each in functions
+    )

@@ -1,0 +1,134 @@
+"""FSDP1's classes in tests and annotations, its gradient scaler, and its wrapper's attributes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit
+from fsdplint.fixes.arguments import without
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports, bindings
+from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.calls import WRAPPED
+from fsdplint.knowledge.fsdp import WRAPPER_ATTRIBUTES
+from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE, canonical
+from fsdplint.knowledge.scaling import GRAD_SCALER, SHARDED_SCALER
+from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.fsdp2.settings import arguments
+from fsdplint.migrate.step import Change, Context, Found, Kept
+
+
+def tests(context: Context) -> Iterator[Found]:
+    """Yield a change for each `isinstance(…, FSDP)`, annotation and `FSDP.fsdp_modules(…)`."""
+    for code in context.codes(*FSDP1_WORDS):
+        for node in code.walk(*FSDP1_WORDS):
+            if isinstance(node, ir.Call) and context.name(code, node.func) == FSDP1_UNITS:
+                yield _units(code, node)
+            for named in _named(node):
+                if context.name(code, named) == FSDP1:
+                    imports = Imports(code, named)
+                    name = imports.name(*FSDP2_MODULE.rsplit(".", 1))
+                    edit = code.edit(named.start, named.end, name)
+                    what = "test for `FSDPModule`, the class of FSDP2's units"
+                    if not isinstance(node, ir.Call):
+                        what = "annotate with `FSDPModule`, the class of FSDP2's units"
+                    yield Change(edit.span, what, (edit,), (imports,))
+        yield from _returned(code)
+
+
+def _named(node: ir.Node) -> Iterator[ir.Expr]:
+    """Yield the names in the second argument of an `isinstance`, or in an annotation."""
+    found: ir.Expr | None = None
+    if isinstance(node, ir.Call) and dotted(node.func) == "isinstance" and len(node.args) == 2:
+        found = node.args[1].value
+    elif isinstance(node, (ir.Parameter, ir.Declare)):
+        found = node.annotation
+    for each in ir.walk(found) if found is not None else ():
+        if isinstance(each, (ir.Name, ir.Attribute)):
+            yield each
+
+
+def _returned(code: Code) -> Iterator[Found]:
+    """Yield a change for each annotation of what a function returns, which the IR leaves out."""
+    names = [b.name for b in bindings(code) if canonical(b.target) == FSDP1]
+    for name in names:
+        for match in re.finditer(rf"->\s*({re.escape(name)})\s*:", code.text):
+            if code.in_string(match.start()) or code.comments(
+                code.line_start(match.start()), match.start()
+            ):
+                continue
+            at = next(each for each in code.module.body if each.end > match.start())
+            imports = Imports(code, at)
+            edit = code.edit(*match.span(1), imports.name(*FSDP2_MODULE.rsplit(".", 1)))
+            what = "annotate with `FSDPModule`, the class of FSDP2's units"
+            yield Change(edit.span, what, (edit,), (imports,))
+
+
+def _units(code: Code, call: ir.Call) -> Change:
+    imports = Imports(code, call)
+    unit = imports.name(*FSDP2_MODULE.rsplit(".", 1))
+    model = code.slice(call.args[0].value)
+    text = f"[module for module in {model}.modules() if isinstance(module, {unit})]"
+    edit = code.edit(call.start, call.end, text)
+    return Change(edit.span, "list the units of FSDP2", (edit,), (imports,))
+
+
+def scalers(context: Context) -> Iterator[Found]:
+    """Yield a change for each `ShardedGradScaler`: FSDP2's gradients need no other scaler.
+
+    Source: a run on two ranks with an infinite gradient on one, torch 2.13.
+    """
+    for code in context.codes("ShardedGradScaler"):
+        for node in code.walk("ShardedGradScaler"):
+            if not isinstance(node, ir.Call) or context.name(code, node.func) != SHARDED_SCALER:
+                continue
+            imports = Imports(code, node)
+            module, name = GRAD_SCALER.rsplit(".", 1)
+            torch = imports.bound("torch")
+            text = imports.name(module, name) if torch is None else f"{torch}.amp.{name}"
+            edits: list[Edit] = [code.edit(node.func.start, node.func.end, text)]
+            kept = [each for each in node.args if each.keyword != "process_group"]
+            edits += without(code, node.args, kept) if len(kept) < len(node.args) else []
+            span = code.edit(node.start, node.end, "").span
+            yield Change(span, "use `torch.amp.GradScaler`", tuple(edits), (imports,))
+
+
+def attributes(context: Context) -> Iterator[Found]:
+    """Yield what reads an attribute of FSDP1's wrapper from a model, which FSDP2's model lacks."""
+    for code in context.codes(*FSDP1_WORDS):
+        calls = {
+            name: call for call in fsdp1_calls(context, code) if (name := _assigned(code, call))
+        }
+        for node in ir.walk(code.module) if calls else ():
+            if not isinstance(node, ir.Attribute) or node.attr not in WRAPPER_ATTRIBUTES - WRAPPED:
+                continue
+            call = calls.get(dotted(node.value) or "")
+            if call is not None:
+                yield _without_wrapper(code, node, call)
+
+
+def _without_wrapper(code: Code, read: ir.Attribute, call: ir.Call) -> Found:
+    """Read what the wrapper was given, if that is its process group."""
+    span = code.edit(read.start, read.end, "").span
+    if read.attr != "process_group":
+        reason = f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
+        return Kept(span, f"`{code.slice(read)}`", reason)
+    imports = Imports(code, read)
+    try:
+        group = arguments(code, call).get("process_group")
+        text = code.slice(group) if group is not None and dotted(group) else ""
+        text = text or f"{imports.module(DISTRIBUTED, 'dist')}.group.WORLD"
+    except NoFixError as reason:
+        return Kept(span, f"`{code.slice(read)}`", str(reason))
+    edit = code.edit(read.start, read.end, text)
+    return Change(span, f"name the process group, which is `{text}`", (edit,), (imports,))
+
+
+def _assigned(code: Code, call: ir.Call) -> str | None:
+    """Return the name that a statement gives to the result of a call."""
+    statement = code.statement(call)
+    if not isinstance(statement, ir.Assign) or statement.value is not call:
+        return None
+    return dotted(statement.targets[0])

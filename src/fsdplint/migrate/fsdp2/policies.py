@@ -1,0 +1,146 @@
+"""`MixedPrecision` and `CPUOffload` objects, wherever the program makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit
+from fsdplint.fixes.arguments import argument_of, without
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.policies import (
+    CPU_OFFLOAD,
+    CPU_OFFLOAD_POLICY,
+    MIXED_PRECISION,
+    MIXED_PRECISION_FIELDS,
+    MIXED_PRECISION_POLICY,
+    OFFLOAD_PARAMS,
+    OFFLOAD_POLICY,
+)
+from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.step import Change, Context, Found, Kept
+
+_KEPT = ("param_dtype", "reduce_dtype")
+_BUFFERS = "FSDP2 does not cast buffers"
+
+
+def policies(context: Context) -> Iterator[Found]:
+    """Yield a change for each place that makes a policy object of FSDP1.
+
+    The wrappers go first: what their policies cast decides what units cast.
+    """
+    if any(True for code in context.codes(*FSDP1_WORDS) for _ in fsdp1_calls(context, code)):
+        return
+    for code in context.codes("MixedPrecision", "CPUOffload"):
+        for node in ir.walk(code.module):
+            if not isinstance(node, ir.Call):
+                continue
+            name = context.name(code, node.func)
+            span = code.edit(node.start, node.end, "").span
+            try:
+                if name == MIXED_PRECISION:
+                    yield _precision(code, node)
+                elif name == CPU_OFFLOAD:
+                    yield _offload(code, node)
+            except NoFixError as reason:
+                yield Kept(span, f"`{code.short(node)}`", str(reason))
+
+
+def _precision(code: Code, made: ir.Call) -> Change:
+    """Keep the dtypes; whether inputs are cast is said where a unit gets the policy."""
+    imports = Imports(code, made)
+    if any(each.star for each in made.args):
+        raise NoFixError("its arguments are not all written out; build the policy by hand")
+    casts_inputs(code, made)
+    kept = [each for each in made.args if _field(made, each) in _KEPT]
+    name = imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
+    edits = [code.edit(made.func.start, made.func.end, name), *_without(code, made, kept)]
+    if argument(made, "param_dtype") is not None and argument(made, "reduce_dtype") is None:
+        edits = _with_reduction(code, made, edits)
+    span = code.edit(made.start, made.end, "").span
+    differs = _BUFFERS if argument(made, "buffer_dtype") is not None else ""
+    what = "replace `MixedPrecision` by `MixedPrecisionPolicy`"
+    return Change(span, what, tuple(edits), (imports,), differs)
+
+
+def _without(code: Code, made: ir.Call, kept: list[ir.Argument]) -> list[Edit]:
+    """Delete the arguments that are not kept, and no comment."""
+    edits = without(code, made.args, kept)
+    if not any(code.comments(edit.span.start, edit.span.end) for edit in edits):
+        return edits
+    if not all(code.starts_line(each) for each in made.args):
+        raise NoFixError("a comment is between its arguments; build the policy by hand")
+    dropped = [each for each in made.args if each not in kept]
+    lines = [(code.line_start(each.start), code.line_end(each.end)) for each in dropped]
+    return [
+        code.edit(*line, "".join(f"{code.indentation(each)}{c}{code.newline}" for c in comments))
+        for each, line in zip(dropped, lines, strict=True)
+        for comments in [code.comments_in(*line)]
+    ]
+
+
+def casts_inputs(code: Code, made: ir.Call) -> tuple[bool, bool]:
+    """Return whether a ``MixedPrecision(…)`` has the root, and the other units, cast inputs.
+
+    Raises:
+        NoFixError: it has a setting that FSDP2 lacks, or one whose value is not written out.
+    """
+    inputs = _flag(code, made, "cast_forward_inputs", False)
+    root = _flag(code, made, "cast_root_forward_inputs", True)
+    if _flag(code, made, "keep_low_precision_grads", False):
+        raise NoFixError("FSDP2 has no `keep_low_precision_grads`; decide by hand")
+    if argument(made, "_module_classes_to_ignore") is not None:
+        raise NoFixError("FSDP2 has no `_module_classes_to_ignore`; decide by hand")
+    return root or inputs, inputs
+
+
+def _flag(code: Code, made: ir.Call, field: str, default: bool) -> bool:
+    value = argument(made, field)
+    if value is None:
+        return default
+    if not isinstance(value, ir.Constant):
+        raise NoFixError(f"the value of `{field}={code.short(value)}` is not known; decide by hand")
+    return bool(value.value)
+
+
+def _field(made: ir.Call, given: ir.Argument) -> str:
+    return given.keyword or MIXED_PRECISION_FIELDS[made.args.index(given)]
+
+
+def argument(made: ir.Call, field: str) -> ir.Expr | None:
+    """Return the value that a ``MixedPrecision(…)`` is given for a field, None for none."""
+    given = argument_of(made, MIXED_PRECISION_FIELDS.index(field), field)
+    none = given is None or (isinstance(given.value, ir.Constant) and given.value.value is None)
+    return None if none or given is None else given.value
+
+
+def _with_reduction(code: Code, made: ir.Call, edits: list[Edit]) -> list[Edit]:
+    """Say that gradients are reduced in the dtype of the parameters, FSDP1's default."""
+    value = argument(made, "param_dtype")
+    assert value is not None
+    given = argument_of(made, MIXED_PRECISION_FIELDS.index("reduce_dtype"), "reduce_dtype")
+    if given is not None:
+        return [*edits, code.edit(given.value.start, given.value.end, code.slice(value))]
+    text = f", reduce_dtype={code.slice(value)}"
+    return [*edits, code.edit(value.end, value.end, text)]
+
+
+def _offload(code: Code, made: ir.Call) -> Change:
+    """Make a policy that offloads, or one that does not, or choose between them at run time."""
+    given = argument_of(made, 0, OFFLOAD_PARAMS)
+    if len(made.args) > 1 or (made.args and given is None):
+        raise NoFixError("its arguments are not all written out; build the policy by hand")
+    imports = Imports(code, made)
+    value = None if given is None else given.value
+    if value is None or isinstance(value, ir.Constant):
+        name = CPU_OFFLOAD_POLICY if value is not None and value.value else OFFLOAD_POLICY
+        text = f"{imports.name(*name.rsplit('.', 1))}()"
+    else:
+        on, off = (
+            imports.name(*name.rsplit(".", 1)) for name in (CPU_OFFLOAD_POLICY, OFFLOAD_POLICY)
+        )
+        text = f"({on}() if {code.slice(value)} else {off}())"
+    span = code.edit(made.start, made.end, "").span
+    edit = code.edit(made.start, made.end, text)
+    return Change(span, f"replace `CPUOffload` by `{text}`", (edit,), (imports,))

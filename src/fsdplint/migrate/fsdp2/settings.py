@@ -1,0 +1,346 @@
+"""What the arguments of `FSDP(…)` become: settings of `fully_shard`, and lines around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.values import Symbol, must_be
+from fsdplint.finding import Span
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import dotted, fresh
+from fsdplint.knowledge.checkpoints import HELPERS
+from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
+from fsdplint.knowledge.names import DISTRIBUTED, NN
+from fsdplint.knowledge.policies import MIXED_PRECISION, MIXED_PRECISION_POLICY
+from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.fsdp2.policies import casts_inputs
+from fsdplint.migrate.step import Context, Question
+
+_MESH = "torch.distributed.device_mesh"
+# The answers to which strategy an expression selects.
+_STRATEGIES = {
+    "full-shard": "FULL_SHARD",
+    "shard-grad-op": "SHARD_GRAD_OP",
+    "hybrid-shard": "HYBRID_SHARD",
+    "no-shard": "NO_SHARD",
+}
+
+
+class UndecidedError(Exception):
+    """A question without an answer."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question.text)
+        self.question = question
+
+
+@dataclass(slots=True)
+class Settings:
+    """The arguments of one `FSDP(…)` as they become.
+
+    Attributes:
+        before: lines to run before the model is sharded, and `after` lines to run after it.
+        shared: arguments of every `fully_shard` call.
+        root: those of the root alone, and `blocks` those of all other units.
+        differs: what is different afterwards, "" if nothing is.
+    """
+
+    model: str
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+    shared: dict[str, str] = field(default_factory=dict)
+    root: dict[str, str] = field(default_factory=dict)
+    blocks: dict[str, str] = field(default_factory=dict)
+    differs: str = ""
+
+
+def arguments(code: Code, call: ir.Call) -> dict[str, ir.Expr]:
+    """Return the arguments of an `FSDP(…)` after the module, those of a `**settings` too.
+
+    Raises:
+        NoFixError: they are not all written out.
+    """
+    found: dict[str, ir.Expr] = {}
+    for index, given in enumerate(call.args):
+        if given.star == "**":
+            found |= _unpacked(code, given.value)
+        elif given.star or (not given.keyword and index > len(FSDP1_ARGUMENTS)):
+            raise NoFixError(
+                f"`{code.short(given)}` hides the arguments; write them out, then migrate again"
+            )
+        elif given.keyword not in ("module", "wrapper_cls") and (index or given.keyword):
+            found[given.keyword or FSDP1_ARGUMENTS[index - 1]] = given.value
+    return found
+
+
+def _unpacked(code: Code, value: ir.Expr) -> Mapping[str, ir.Expr]:
+    """Return the items of a dict that is made in one statement and only unpacked."""
+    made = code.meaning(value)
+    hidden = NoFixError(
+        f"`**{code.short(value)}` hides the arguments; write them out, then migrate again"
+    )
+    name = dotted(value)
+    uses = [n for n in code.nodes_of(code.scope(value)) if dotted(n) == name]
+    unpacks = [n for n in uses if getattr(code.parent(n), "star", "") == "**"]
+    if name is not None and len(uses) - len(unpacks) != 1:
+        raise hidden
+    if isinstance(made, ir.DictDisplay):
+        keys = [key.value if isinstance(key, ir.Constant) else None for key, _ in made.items]
+        if all(isinstance(key, str) for key in keys):
+            return {str(key): item for key, (_, item) in zip(keys, made.items, strict=True)}
+    is_dict = isinstance(made, ir.Call) and dotted(made.func) == "dict"
+    if isinstance(made, ir.Call) and is_dict and all(each.keyword for each in made.args):
+        return {str(each.keyword): each.value for each in made.args}
+    raise hidden
+
+
+def settings_of(
+    context: Context, code: Code, call: ir.Call, model: str, imports: Imports
+) -> Settings:
+    """Return what the arguments of an `FSDP(…)` become.
+
+    Raises:
+        NoFixError: one has no counterpart.
+        UndecidedError: one leaves a choice that has no answer yet.
+    """
+    given = arguments(code, call)
+    made = _Conversion(context, code, call, imports, Settings(model), given)
+    for name, value in given.items():
+        if isinstance(value, ir.Constant) and value.value in (None, False):
+            continue
+        convert = _CONVERSIONS.get(name)
+        if convert is not None:
+            convert(made, value)
+        elif name not in _NEEDLESS:
+            raise NoFixError(f"`{name}` is not an argument of `FullyShardedDataParallel`")
+    return made.settings
+
+
+# FSDP2 does what these ask for by itself; the policy is for `units`.
+_NEEDLESS = frozenset(
+    {
+        "auto_wrap_policy",
+        "backward_prefetch",
+        "forward_prefetch",
+        "limit_all_gathers",
+        "param_init_fn",
+        "use_orig_params",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    context: Context
+    code: Code
+    call: ir.Call
+    imports: Imports
+    settings: Settings
+    given: Mapping[str, ir.Expr]
+
+    @property
+    def span(self) -> Span:
+        return self.code.edit(self.call.start, self.call.end, "").span
+
+    @property
+    def dist(self) -> str:
+        return self.imports.module(DISTRIBUTED, "dist")
+
+    @property
+    def device_type(self) -> str:
+        """The device type of meshes, as the source of a string."""
+        device = self.given.get("device_id")
+        cpu = device is not None and "cpu" in self.code.slice(device)
+        return '"cpu"' if cpu else '"cuda"'
+
+    def text(self, value: ir.Expr) -> str:
+        """Return the source of a value, its later lines indented as far as the statement is."""
+        lines = self.code.slice(value).splitlines()
+        last = lines[-1]
+        extra = len(last) - len(last.lstrip()) if len(lines) > 1 else 0
+        own = self.code.indentation(self.code.statement(self.call))
+        return self.code.newline.join([lines[0], *(f"{own}{line[extra:]}" for line in lines[1:])])
+
+    def mesh(self, sizes: str) -> str:
+        make = self.imports.name(_MESH, "init_device_mesh")
+        names = ', mesh_dim_names=("replicate", "shard")' if ", " in sizes else ""
+        return f"{make}({self.device_type}, ({sizes}){names})"
+
+    def strategy(self, value: ir.Expr) -> None:
+        kind = self._kind(value)
+        if kind.endswith(("SHARD_GRAD_OP", "ZERO2")):
+            self.settings.shared["reshard_after_forward"] = "False"
+        if "device_mesh" in self.given or "process_group" in self.given:
+            return
+        world = f"{self.dist}.get_world_size()"
+        if kind in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+            torch = self.imports.module("torch", "torch")
+            node = f"{torch}.cuda.device_count()"
+            self.settings.shared["mesh"] = self.mesh(f"{world} // {node}, {node}")
+        elif kind == "NO_SHARD":
+            self.settings.shared["mesh"] = self.mesh(f"{world}, 1")
+
+    def _kind(self, value: ir.Expr) -> str:
+        """Return the name of a strategy, by the text or by what the program does.
+
+        Raises:
+            UndecidedError: neither shows it.
+        """
+        name = self.context.name(self.code, definition(self.code, value))
+        if name.startswith(SHARDING_STRATEGIES):
+            return name.removeprefix(SHARDING_STRATEGIES)
+        shards = [
+            shard
+            for trace in self.context.program.traces
+            for shard in trace.of(Shard)
+            if shard.call is self.call and shard.strategy is not None
+        ]
+        kinds = {_symbol(shard) for shard in shards}
+        if len(kinds) == 1 and (kind := kinds.pop()):
+            return kind
+        question = Question(
+            self.span,
+            "sharding-strategy",
+            f"Which strategy does `{self.code.short(value)}` select?",
+            tuple(_STRATEGIES),
+        )
+        return _STRATEGIES.get(decided(self.context, question), "FULL_SHARD")
+
+    def device_mesh(self, value: ir.Expr) -> None:
+        self.settings.shared["mesh"] = self.text(value)
+
+    def process_group(self, value: ir.Expr) -> None:
+        if isinstance(definition(self.code, value), ir.Collection):
+            raise NoFixError("it has a pair of process groups; build a mesh of them by hand")
+        mesh = self.imports.name(_MESH, "DeviceMesh")
+        self.settings.shared["mesh"] = f"{mesh}.from_group({self.text(value)}, {self.device_type})"
+
+    def precision(self, value: ir.Expr) -> None:
+        """Cast the inputs of the units that FSDP1 casts: by default the root's alone."""
+        policy = self.imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
+        text = self.text(value)
+        if _may_be_none(self.code, value):
+            text = f"({text}) or {policy}()" if not dotted(value) else f"{text} or {policy}()"
+        root, blocks = self._casting()
+        if dotted(value) is None or " or " in text:
+            name = fresh(self.code, self.call, "mp_policy")
+            self.settings.before.append(f"{name} = {text}")
+            text = name
+        replace = self.imports.name("dataclasses", "replace")
+        kept, off = text, f"{replace}({text}, cast_forward_inputs=False)"
+        self.settings.root["mp_policy"] = kept if root else off
+        self.settings.blocks["mp_policy"] = kept if blocks else off
+
+    def _casting(self) -> tuple[bool, bool]:
+        """Return whether the root, and the other units, cast inputs, by all policies there are."""
+        found = {
+            casts_inputs(code, node)
+            for code in self.context.codes("MixedPrecision")
+            for node in ir.walk(code.module)
+            if isinstance(node, ir.Call) and self.context.name(code, node.func) == MIXED_PRECISION
+        }
+        if len(found) > 1:
+            raise NoFixError("the program has policies that cast inputs and others that do not")
+        return found.pop() if found else (True, False)
+
+    def offload(self, value: ir.Expr) -> None:
+        self.settings.shared["offload_policy"] = self.text(value)
+
+    def ignored_modules(self, value: ir.Expr) -> None:
+        self._ignored(f"{{p for m in {self.text(value)} for p in m.parameters()}}")
+
+    def ignored_states(self, value: ir.Expr) -> None:
+        nn = self.imports.module(NN, "nn")
+        states = f"(each.parameters() if isinstance(each, {nn}.Module) else [each])"
+        self._ignored(f"{{p for each in {self.text(value)} for p in {states}}}")
+
+    def _ignored(self, text: str) -> None:
+        name = fresh(self.code, self.call, "ignored_params")
+        self.settings.before.append(f"{name} = {text}")
+        self.settings.shared["ignored_params"] = name
+
+    def device(self, value: ir.Expr) -> None:
+        """Set the device of the process, which `fully_shard` moves the model to."""
+        text = self.text(value)
+        if "cpu" in text:
+            if "mesh" not in self.settings.shared and "device_mesh" not in self.given:
+                world = f"{self.dist}.get_world_size(),"
+                self.settings.shared.setdefault("mesh", self.mesh(world))
+            return
+        is_set = any(True for _ in self.context.codes("set_device(", "set_device_index("))
+        if not is_set and "current_device" not in text:
+            torch = self.imports.module("torch", "torch")
+            self.settings.before.append(f"{torch}.cuda.set_device({text})")
+
+    def sync(self, value: ir.Expr) -> None:
+        """Give every rank the state of rank 0, after sharding: then it fits in memory."""
+        code, model, unit = self.code, self.settings.model, self.code.unit
+        state = fresh(code, self.call, "full_state")
+        load = self.imports.name(HELPERS, "set_model_state_dict")
+        options = self.imports.name(HELPERS, "StateDictOptions")
+        known = isinstance(value, ir.Constant)
+        indent = "" if known else unit
+        if not known:
+            self.settings.after.append(f"if {self.text(value)}:")
+        if not known or "param_init_fn" in self.given:
+            device = self._empty_device()
+            self.settings.after += [
+                f"{indent}if any(p.is_meta for p in {model}.parameters()):",
+                f"{indent}{unit}{model}.to_empty(device={device})",
+            ]
+        self.settings.before.append(f"{state} = {model}.state_dict()")
+        self.settings.after += [
+            f"{indent}{load}(",
+            f"{indent}{unit}{model},",
+            f"{indent}{unit}{state},",
+            f"{indent}{unit}options={options}(full_state_dict=True, broadcast_from_rank0=True),",
+            f"{indent})",
+            f"{indent}for buffer in {model}.buffers():",
+            f"{indent}{unit}{self.dist}.broadcast(buffer, src=0)",
+            f"del {state}",
+        ]
+
+    def _empty_device(self) -> str:
+        device = self.given.get("device_id")
+        return self.device_type if device is None else self.text(device)
+
+
+_CONVERSIONS = {
+    "cpu_offload": _Conversion.offload,
+    "device_id": _Conversion.device,
+    "device_mesh": _Conversion.device_mesh,
+    "ignored_modules": _Conversion.ignored_modules,
+    "ignored_states": _Conversion.ignored_states,
+    "mixed_precision": _Conversion.precision,
+    "process_group": _Conversion.process_group,
+    "sharding_strategy": _Conversion.strategy,
+    "sync_module_states": _Conversion.sync,
+}
+
+
+def decided(context: Context, question: Question) -> str:
+    """Return the answer to a question.
+
+    Raises:
+        UndecidedError: there is none yet.
+    """
+    answer = context.answer(question)
+    if answer is None:
+        raise UndecidedError(question)
+    return answer
+
+
+def _symbol(shard: Shard) -> str:
+    value = must_be(shard.strategy)
+    if not isinstance(value, Symbol) or not value.name.startswith(SHARDING_STRATEGIES):
+        return ""
+    return value.name.removeprefix(SHARDING_STRATEGIES)
+
+
+def _may_be_none(code: Code, value: ir.Expr) -> bool:
+    """Return whether a policy may be None: it is not made here, or not in each case."""
+    return not isinstance(definition(code, value), ir.Call)

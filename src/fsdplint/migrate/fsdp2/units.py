@@ -1,0 +1,154 @@
+"""FSDP1's wrap policies as loops that call `fully_shard` on the same modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.fixes.arguments import argument_of
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import fresh
+from fsdplint.knowledge.modules import ALWAYS_WRAPS, MODULE_WRAP_POLICY, TRANSFORMER_POLICY, WRAP
+from fsdplint.knowledge.names import FULLY_SHARD, NN
+from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.step import Context
+
+_PARTIAL = "functools.partial"
+HELPER = "shard_by_policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The submodules that a wrap policy selects.
+
+    Attributes:
+        test: the condition on `module` that selects one; "" for none, or if `policy` decides.
+        policy: the expression of a policy that has to be asked at run time.
+        what: which modules they are, for a message.
+    """
+
+    test: str = ""
+    policy: str = ""
+    what: str = ""
+
+
+def units(context: Context, code: Code, call: ir.Call, policy: ir.Expr | None) -> Units:
+    """Return what a policy selects, or the policy itself where its text does not show that.
+
+    Raises:
+        NoFixError: it is a policy that only FSDP1 can ask.
+    """
+    if policy is None or (isinstance(policy, ir.Constant) and policy.value is None):
+        return Units()
+    made = definition(code, policy)
+    test = _test(context, code, made) if _means_the_same(code, made, call) else None
+    if test is not None:
+        return test
+    if any(True for _ in context.codes("CustomPolicy")):
+        raise NoFixError("only FSDP1 can ask a `CustomPolicy`; shard the modules by hand")
+    text = code.slice(policy)
+    return Units(policy=text, what=f"each module that `{code.short(policy)}` selects")
+
+
+def _means_the_same(code: Code, made: ir.Expr, call: ir.Call) -> bool:
+    """Return whether the names in a policy have the values of its definition at the call."""
+    return not code.is_rebound(made) and (
+        code.function(made) is code.function(call) or code.function(made) is None
+    )
+
+
+def _test(context: Context, code: Code, made: ir.Expr) -> Units | None:
+    name = context.name(code, made.func if isinstance(made, ir.Call) else made)
+    if name == ALWAYS_WRAPS:
+        return Units("True", what="each module")
+    if not isinstance(made, ir.Call) or any(each.star for each in made.args):
+        return None
+    if name == f"{WRAP}.{MODULE_WRAP_POLICY}":
+        return _of_classes(code, argument_of(made, 0, "module_classes"))
+    if name == f"{WRAP}.CustomPolicy":
+        return _of_function(code, argument_of(made, 0, "lambda_fn"))
+    if name != _PARTIAL or not made.args:
+        return None
+    policy = context.name(code, made.args[0].value)
+    if policy == TRANSFORMER_POLICY:
+        return _of_classes(code, argument_of(made, -1, "transformer_layer_cls"))
+    if policy == f"{WRAP}._module_wrap_policy":
+        return _of_classes(code, argument_of(made, -1, "module_classes"))
+    if policy == f"{WRAP}.lambda_auto_wrap_policy":
+        return _of_function(code, argument_of(made, -1, "lambda_fn"))
+    return None
+
+
+def _of_classes(code: Code, given: ir.Argument | None) -> Units | None:
+    if given is None:
+        return None
+    value = definition(code, given.value)
+    if not isinstance(value, ir.Collection) or not value.elements:
+        return Units(f"isinstance(module, tuple({code.slice(given.value)}))", what="each block")
+    if any(isinstance(each, ir.Starred) for each in value.elements):
+        return None
+    names = [code.slice(each) for each in value.elements]
+    classes = names[0] if len(names) == 1 else f"({', '.join(names)})"
+    return Units(f"isinstance(module, {classes})", what=f"each `{'` and `'.join(names)}`")
+
+
+def _of_function(code: Code, given: ir.Argument | None) -> Units | None:
+    """Return the units of ``lambda_auto_wrap_policy``, whose function gets a module alone."""
+    if given is None:
+        return None
+    function = code.slice(given.value)
+    if isinstance(given.value, ir.Lambda):
+        function = f"({function})"
+    return Units(
+        f"{function}(module)", what=f"each module that `{code.short(given.value)}` selects"
+    )
+
+
+def loop(code: Code, call: ir.Call, found: Units, model: str, settings: str) -> Iterator[str]:
+    """Yield the lines that shard the units inside ``model``, children before parents.
+
+    Args:
+        settings: the arguments of each call after the module, with a comma before them.
+    """
+    if found.policy:
+        yield f"{HELPER}({model}, {found.policy}{settings})"
+        return
+    if not found.test:
+        return
+    module = fresh(code, call, "module")
+    test = found.test.replace("module", module, 1) if module != "module" else found.test
+    yield f"for {module} in reversed(list({model}.modules())):"
+    yield f"{code.unit}if {module} is not {model} and {test}:"
+    yield f"{code.unit}{code.unit}fully_shard({module}{settings})"
+
+
+def helper(code: Code, imports: Imports) -> str:
+    """Return the lines of a function that shards what a callable policy selects.
+
+    It asks as FSDP1's `_recursive_wrap` does (torch 2.13), so that it selects the same modules.
+    """
+    unit, shard = code.unit, imports.name(*FULLY_SHARD.rsplit(".", 1))
+    nn = imports.module(NN, "nn")
+    lines = [
+        f"def {HELPER}(module, policy, is_root=True, **settings):",
+        f'{unit}"""Shard what an FSDP1 wrap policy selects below the root; return its size."""',
+        f"{unit}size = sum(parameter.numel() for parameter in module.parameters())",
+        f"{unit}if not policy or not policy(module=module, recurse=True, nonwrapped_numel=size):",
+        f"{unit}{unit}return 0",
+        f"{unit}sharded = sum(",
+        f"{unit}{unit}{HELPER}(child, policy, False, **settings) for child in module.children()",
+        f"{unit})",
+        f"{unit}rest = size - sharded",
+        f"{unit}if is_root or isinstance(module, ({nn}.ModuleList, {nn}.ModuleDict)):",
+        f"{unit}{unit}return sharded",
+        f"{unit}if not policy(module=module, recurse=False, nonwrapped_numel=rest):",
+        f"{unit}{unit}return sharded",
+        f"{unit}{shard}(module, **settings)",
+        f"{unit}return size",
+        "",
+        "",
+        "",
+    ]
+    return code.newline.join(lines)
