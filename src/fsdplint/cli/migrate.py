@@ -42,9 +42,13 @@ class _Migrations(click.Group):
     """Migrations that are imported when they are given."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(_MIGRATIONS)
+        return [*_MIGRATIONS, "checkpoint"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name == "checkpoint":
+            from fsdplint.cli.migrate_checkpoint import checkpoint
+
+            return checkpoint
         return _command(cmd_name) if cmd_name in _MIGRATIONS else None
 
 
@@ -91,7 +95,7 @@ _HELP = (
 
 def _run(migration: Migration, paths: tuple[str, ...], options: Options) -> int:
     from fsdplint.migrate.plan import MigrationError
-    from fsdplint.report.migration import plan_as_text, summary
+    from fsdplint.migrate.text import plan_as_text, summary
 
     try:
         plan = _planned(migration, paths, options)

@@ -244,19 +244,18 @@ class _Run:
         for edit in together(imports):
             edits.setdefault(edit.span.path, []).append(edit)
         for path, each in edits.items():
-            self._replace(path, apply(self._source(path).text, each))
+            self._keep(_edited(self._source(path), each))
         self.passes.append(_Pass(edits))
 
     def _source(self, path: str) -> SourceFile:
         return self.changed.get(path, self.sources[path])
 
-    def _replace(self, path: str, text: str) -> None:
-        new = self.sources[path].edited(text)
+    def _keep(self, new: SourceFile) -> None:
         problem = syntax_problem(new)
         if problem is not None:
             line, _ = new.position(problem.offset)
-            raise SourceError(path, f"the migrated {new.line_name(line)} is not valid Python")
-        self.changed[path] = new
+            raise SourceError(new.path, f"the migrated {new.line_name(line)} is not valid Python")
+        self.changed[new.path] = new
 
     def _mend(self) -> None:
         """Apply the fixes of the findings that the steps cause, and of the migration's rules."""
@@ -277,8 +276,8 @@ class _Run:
             # Later fixes are of texts with the earlier ones, so their lines are near at best.
             change = Change(finding.span, finding.fix.title, finding.fix.edits)
             self.entries.append(Entry(finding.span.path, self._line(finding.span), change))
-        for before, after in changes.files:
-            self._replace(before.path, after.text)
+        for _, after in changes.files:
+            self._keep(after)
 
     def _clean(self) -> None:
         """Remove what is unused in the files that were changed, without an entry in the plan."""
@@ -289,6 +288,15 @@ class _Run:
             if not changes:
                 return
             self._apply(changes)
+
+
+def _edited(source: SourceFile, edits: Sequence[Edit]) -> SourceFile:
+    """Return ``source`` with the edits; in a notebook one by one, so that each finds its cell."""
+    if source.notebook is None:
+        return source.edited(apply(source.text, edits))
+    for edit in sorted(edits, reverse=True):
+        source = source.edited(apply(source.text, [edit]))
+    return source
 
 
 def _together(changes: Iterable[Change]) -> list[Change]:

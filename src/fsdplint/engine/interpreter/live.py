@@ -20,6 +20,7 @@ from fsdplint.engine.interpreter.values import (
     Const,
     FunctionValue,
     Object,
+    Origin,
     Value,
     class_names,
     followed,
@@ -78,12 +79,31 @@ def live(
     functions = {name: value.function for name, value in found.items()}
     units = {name: value.scope.unit for name, value in found.items()}
     now = attributes(made)
+    if before is not None:
+        now -= _set_by_others(made, setup, functions) - before
     holding = frozenset(name for name, value in made.attrs.items() if _holds(value))
     before = now if before is None else before
     first = next(filter(None, map(called_first, sorted(class_names(cls)))), ())
     return Live(
         cls.node, outcomes, setup, first, before, now, kinds, declared, holding, functions, units
     )
+
+
+def _set_by_others(made: Object, setup: str, methods: Mapping[str, ir.Function]) -> frozenset[str]:
+    """Return the attributes that a set-up only reads, and that another method sets.
+
+    That method comes first, and what it sets is not known on a path that starts with the set-up.
+    """
+    read = {name for name, value in made.attrs.items() if _is_read(made, name, value)}
+    others = (function for name, function in methods.items() if name != setup)
+    return frozenset(node.attr for each in others for node in _targets(each) if node.attr in read)
+
+
+def _is_read(made: Object, name: str, value: Value) -> bool:
+    """True if an attribute has a value only since it was read."""
+    if not isinstance(value, Object) or value.origin is not Origin.PART:
+        return False
+    return value.parent is made and value.step == f".{name}"
 
 
 def _holds(value: Value) -> bool:

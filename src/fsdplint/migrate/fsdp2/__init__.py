@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, tests
+from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.leftovers import leftovers
+from fsdplint.migrate.fsdp2.methods import methods
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.unused import unused
@@ -13,8 +15,12 @@ from fsdplint.migrate.step import Migration
 
 FSDP2 = Migration(
     "fsdp2",
-    (states, full_params, wrappers, policies, tests, scalers, attributes),
-    frozenset(),
-    unused,
-    leftovers,
+    steps=(
+        *(states, full_params),
+        *(wrappers, contexts, policies),
+        *(tests, scalers, attributes, methods),
+    ),
+    rules=frozenset(),
+    cleanup=unused,
+    leftovers=leftovers,
 )

@@ -1,0 +1,348 @@
+"""`FSDP(model, …)` becomes `fully_shard` of the same modules, with settings of the same effect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from fsdplint.migrate.fsdp2 import FSDP2
+from fsdplint.migrate.plan import Plan, make_plan
+from fsdplint.migrate.step import Change, Kept, Question
+
+_HEAD = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+"""
+
+
+def planned(folder: Path, text: str, answers: dict[str, str] | None = None) -> Plan:
+    """Return the plan for a script with ``text`` in a project of its own."""
+    (folder / "pyproject.toml").touch()
+    (folder / "train.py").write_text(text, "utf-8")
+    return make_plan(FSDP2, [str(folder / "train.py")], answers or {})
+
+
+def migrated(plan: Plan) -> str:
+    """Return the only changed file, of a plan that is complete."""
+    assert plan.is_complete, [entry.found for entry in plan.entries]
+    ((_, after),) = plan.files
+    return after.text
+
+
+# The lines of a program and the lines that they become; imports are compared apart.
+_CALLS = {
+    "root": ("model = FSDP(model)", "fully_shard(model)"),
+    "another name": ("sharded = FSDP(model)", "sharded = model\nfully_shard(sharded)"),
+    "built in the call": (
+        "model = FSDP(nn.Linear(4, 4))",
+        "model = nn.Linear(4, 4)\nfully_shard(model)",
+    ),
+    "part of an expression": (
+        "model = torch.compile(FSDP(nn.Linear(4, 4)))",
+        "model_ = nn.Linear(4, 4)\nfully_shard(model_)\nmodel = torch.compile(model_)",
+    ),
+    "nested": (
+        "model = FSDP(nn.Sequential(FSDP(nn.Linear(4, 4)), nn.Linear(4, 4)))",
+        """\
+        model_ = nn.Linear(4, 4)
+        fully_shard(model_)
+        model = nn.Sequential(model_, nn.Linear(4, 4))
+        fully_shard(model)""",
+    ),
+    "a comprehension": (
+        "models = [FSDP(m) for m in models]",
+        "models = [fully_shard(m) for m in models]",
+    ),
+    "a context": (
+        """\
+        from torch.distributed.fsdp.wrap import enable_wrap, wrap
+        with enable_wrap(wrapper_cls=FSDP, device_mesh=mesh):
+            # both
+            model.first = wrap(model.first)
+            model.second = wrap(model.second)
+        model = FSDP(model)""",
+        """\
+        # both
+        model.first = fully_shard(model.first, mesh=mesh)
+        model.second = fully_shard(model.second, mesh=mesh)
+        fully_shard(model)""",
+    ),
+    "needless": (
+        "model = FSDP(model, limit_all_gathers=True, use_orig_params=True, forward_prefetch=False)",
+        "fully_shard(model)",
+    ),
+    "comments": (
+        """\
+        model = FSDP(
+            model,  # the policy
+            use_orig_params=True,  # for compile
+        )  # done""",
+        "# the policy\n# for compile\nfully_shard(model)  # done",
+    ),
+    "gradients only": (
+        """\
+        from torch.distributed.fsdp import ShardingStrategy
+        model = FSDP(model, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)""",
+        "fully_shard(model, reshard_after_forward=False)",
+    ),
+    "positional": (
+        """\
+        from torch.distributed.fsdp import ShardingStrategy
+        model = FSDP(model, None, ShardingStrategy.SHARD_GRAD_OP)""",
+        "fully_shard(model, reshard_after_forward=False)",
+    ),
+    "replicated": (
+        """\
+        from torch.distributed.fsdp import ShardingStrategy
+        model = FSDP(model, sharding_strategy=ShardingStrategy.NO_SHARD)""",
+        """\
+        fully_shard(
+            model, mesh=init_device_mesh("cuda", (dist.get_world_size(), 1), """
+        """mesh_dim_names=("replicate", "shard"))
+        )""",
+    ),
+    "mesh": ("model = FSDP(model, device_mesh=mesh)", "fully_shard(model, mesh=mesh)"),
+    "process group": (
+        "model = FSDP(model, process_group=group)",
+        'fully_shard(model, mesh=DeviceMesh.from_group(group, "cuda"))',
+    ),
+    "ignored modules": (
+        "model = FSDP(model, ignored_modules=[model.head])",
+        """\
+        ignored_params = {p for m in [model.head] for p in m.parameters()}
+        fully_shard(model, ignored_params=ignored_params)""",
+    ),
+    "device": (
+        "model = FSDP(model, device_id=rank)",
+        "torch.cuda.set_device(rank)\nfully_shard(model)",
+    ),
+    "current device": (
+        "model = FSDP(model, device_id=torch.cuda.current_device())",
+        "fully_shard(model)",
+    ),
+    "offloading": (
+        """\
+        from torch.distributed.fsdp import CPUOffload
+        model = FSDP(model, cpu_offload=CPUOffload(offload_params=True))""",
+        "fully_shard(model, offload_policy=CPUOffloadPolicy())",
+    ),
+    "settings in a dict": (
+        "settings = dict(device_mesh=mesh, use_orig_params=True)\nmodel = FSDP(model, **settings)",
+        "fully_shard(model, mesh=mesh)",
+    ),
+    "synchronized": (
+        "model = FSDP(model, sync_module_states=True)",
+        """\
+        full_state = model.state_dict()
+        fully_shard(model)
+        set_model_state_dict(
+            model,
+            full_state,
+            options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+        )
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+        del full_state""",
+    ),
+}
+
+_POLICIES = {
+    "classes": (
+        "transformer_auto_wrap_policy, transformer_layer_cls={nn.Linear, nn.Conv2d}",
+        "isinstance(module, (nn.Linear, nn.Conv2d))",
+    ),
+    "function": ("lambda_auto_wrap_policy, lambda_fn=lambda m: m.big", "(lambda m: m.big)(module)"),
+}
+
+
+def _lines(plan: Plan) -> str:
+    """Return what follows the imports."""
+    lines = migrated(plan).splitlines()
+    imports = [n for n, line in enumerate(lines) if line.startswith(("import ", "from "))]
+    return "\n".join(lines[imports[-1] + 1 :])
+
+
+@pytest.mark.parametrize("name", _CALLS)
+def test_a_call_becomes_fully_shard(name: str, tmp_path: Path) -> None:
+    before, after = map(dedent, _CALLS[name])
+    plan = planned(tmp_path, f"{_HEAD}{before}\n")
+    assert _lines(plan) == after
+    text = migrated(plan)
+    assert "FullyShardedDataParallel" not in text
+    again = planned(tmp_path, text)
+    assert (again.entries, again.files) == ((), ())
+
+
+@pytest.mark.parametrize("name", _POLICIES)
+def test_a_policy_becomes_a_loop(name: str, tmp_path: Path) -> None:
+    policy, test = _POLICIES[name]
+    function = policy.split(",")[0]
+    before = f"""\
+import functools
+from torch.distributed.fsdp.wrap import {function}
+
+policy = functools.partial({policy})
+model = FSDP(model, auto_wrap_policy=policy)
+"""
+    after = f"""
+for module in reversed(list(model.modules())):
+    if module is not model and {test}:
+        fully_shard(module)
+fully_shard(model)"""
+    assert _lines(planned(tmp_path, _HEAD + before)) == after
+
+
+def test_a_policy_that_the_text_does_not_show_is_asked(tmp_path: Path) -> None:
+    call = "FSDP(model, auto_wrap_policy=policy)"
+    plan = planned(tmp_path, f"{_HEAD}\n\ndef shard(model, policy):\n    return {call}\n")
+    lines = ["shard_by_policy(model, policy)", "fully_shard(model)", "return model"]
+    body = "".join(f"    {line}\n" for line in lines)
+    assert migrated(plan).endswith(f"\n\ndef shard(model, policy):\n{body}")
+    assert "def shard_by_policy(module, policy, is_root=True, **settings):\n" in migrated(plan)
+
+
+def test_only_the_root_casts_its_inputs(tmp_path: Path) -> None:
+    before = """\
+from torch.distributed.fsdp import MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+half = MixedPrecision(
+    param_dtype=torch.bfloat16,
+    # of the rotary embedding
+    buffer_dtype=torch.bfloat16,  # too
+)
+model = FSDP(model, mixed_precision=half, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))
+"""
+    after = """
+half = MixedPrecisionPolicy(
+    param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16,
+    # of the rotary embedding
+    # too
+)
+for module in reversed(list(model.modules())):
+    if module is not model and isinstance(module, nn.Linear):
+        fully_shard(module, mp_policy=replace(half, cast_forward_inputs=False))
+fully_shard(model, mp_policy=half)"""
+    plan = planned(tmp_path, _HEAD + before)
+    assert _lines(plan) == after
+    assert [entry.found.differs for entry in plan.of(Change)] == ["FSDP2 does not cast buffers", ""]
+
+
+def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
+    text = f"{_HEAD}\n\ndef shard(model, strategy):\n    return FSDP(model, None, strategy)\n"
+    plan = planned(tmp_path, text)
+    ((key, question),) = [(entry.key, entry.found) for entry in plan.of(Question)]
+    assert isinstance(question, Question)
+    assert (key, question.text) == (
+        "train.py:7:sharding-strategy",
+        "Which strategy does `strategy` select?",
+    )
+    assert not plan.files
+    answered = planned(tmp_path, text, {key: "shard-grad-op"})
+    assert "fully_shard(model, reshard_after_forward=False)" in migrated(answered)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            "model = FSDP(model, **get_settings())",
+            "`**get_settings()` hides the arguments; write them out, then migrate again",
+        ),
+        (
+            "models = [FSDP(m, device_id=rank) for m in models]",
+            "the call is in an expression that may skip or repeat it; move it out",
+        ),
+        (
+            "shard = FSDP",
+            "no step knows how to change this use; change it by hand",
+        ),
+    ],
+)
+def test_what_no_step_can_change_is_kept(line: str, reason: str, tmp_path: Path) -> None:
+    plan = planned(tmp_path, f"{_HEAD}{line}\n")
+    (entry,) = plan.of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert (entry.line, entry.found.reason, plan.is_complete) == (4, reason, False)
+
+
+def test_methods_on_models_that_are_not_known_are_asked_about(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+
+model = FSDP(model)
+
+
+def step(trainer, loss, accelerator, last):
+    if last:
+        loss.backward()
+    else:
+        with trainer.model.no_sync():
+            loss.backward()
+    accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
+    return trainer.model.clip_grad_norm_(1.0)
+"""
+    asked = planned(tmp_path, text)
+    keys = [entry.key for entry in asked.of(Question)]
+    assert keys == ["train.py:13:no-sync", "train.py:16:clip-grad-norm"]
+    assert not asked.files
+    after = migrated(planned(tmp_path, text, dict.fromkeys(keys, "yes")))
+    assert after.endswith("""
+def step(trainer, loss, accelerator, last):
+    if last:
+        loss.backward()
+    else:
+        trainer.model.set_requires_gradient_sync(False)
+        try:
+            loss.backward()
+        finally:
+            trainer.model.set_requires_gradient_sync(True)
+    accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
+    return torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0).full_tensor()
+""")
+    kept = migrated(planned(tmp_path, text, dict.fromkeys(keys, "no")))
+    assert "trainer.model.no_sync()" in kept
+
+
+def test_tests_and_annotations_name_the_units_of_fsdp2(tmp_path: Path) -> None:
+    before = """\
+def wrap(model) -> FSDP:
+    model = FSDP(model)
+    return model if isinstance(model, (FSDP, nn.Linear)) else None
+
+
+def units(model: FSDP):
+    return FSDP.fsdp_modules(model)
+"""
+    after = """\
+def wrap(model) -> FSDPModule:
+    fully_shard(model)
+    return model if isinstance(model, (FSDPModule, nn.Linear)) else None
+
+
+def units(model: FSDPModule):
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]"""
+    assert _lines(planned(tmp_path, _HEAD + before)) == after
+
+
+def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    notebook = tmp_path / "train.ipynb"
+    cell = (
+        '{{"cell_type": "code", "execution_count": null, "metadata": {{}}, "outputs": [], '
+        '"source": [{}]}}'
+    )
+    head = ", ".join(f'"{line}"' for line in "\\n|".join(_HEAD.splitlines()).split("|"))
+    cells = ", ".join(map(cell.format, [head, '"model = FSDP(model)  # all"']))
+    notebook.write_text(
+        f'{{"cells": [{cells}], "metadata": {{}}, "nbformat": 4, "nbformat_minor": 5}}'
+    )
+    plan = make_plan(FSDP2, [str(notebook)], {})
+    ((before, after),) = plan.files
+    new = '"from torch.distributed.fsdp import fully_shard"'
+    old = '"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP"'
+    assert after.encode().decode() == before.encode().decode().replace(old, new).replace(
+        "model = FSDP(model)", "fully_shard(model)"
+    )
