@@ -138,7 +138,7 @@ def _rewritten(
             "pass the options by hand"
         )
     kind = kinds.pop()
-    if state.some_ranks and kind.full:
+    if state.some_ranks and (kind.full or state.is_conversion):
         raise NoFixError(
             f"only some ranks reach `{code.short(call)}`, and its replacement needs all of them: "
             "it would hang; call it by hand where every rank runs"
