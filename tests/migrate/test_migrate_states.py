@@ -55,12 +55,13 @@ def planned(folder: Path, body: str, **answers: str) -> tuple[Plan, str]:
         pytest.param(
             """
             save_policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
-            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, save_policy):
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, save_policy):  # CPU
                 # the whole model
                 state = model.state_dict()  # on rank 0
             """,
             f"""
             save_policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+            # CPU
             # the whole model
             state = get_model_state_dict(
                 model, options={ONE}
