@@ -293,6 +293,11 @@ def test_text(tmp_path: Path, before: str, after: str) -> None:
             "only some ranks may reach what reads a parameter",
         ),
         (
+            "other = FSDP(torch.nn.Linear(2, 2), ignored_modules=[model])\n"
+            "with FSDP.summon_full_params(model):\n    print(model.weight)\n",
+            "parameters that are not sharded have no `full_tensor()`",
+        ),
+        (
             "with FSDP.summon_full_params(model):\n    torch.nn.init.zeros_(model.weight)\n",
             "FSDP2 has no equivalent",
         ),
