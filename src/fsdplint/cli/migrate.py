@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # The module of each migration, and what it does.
 _MIGRATIONS: Mapping[str, tuple[str, str]] = {
     "fsdp2": ("fsdplint.migrate.fsdp2", "Move a program from FSDP1 to FSDP2."),
+    "ddp": ("fsdplint.migrate.ddp", "Move a program from DistributedDataParallel to FSDP2."),
+    "single": ("fsdplint.migrate.single", "Move a program from one GPU to FSDP2 on several."),
 }
 
 
@@ -112,7 +114,9 @@ def _run(migration: Migration, paths: tuple[str, ...], options: Options) -> int:
         return FINDINGS
     if options.diff or not _agreed(options):
         return FINDINGS
-    return _write(plan, options)
+    if options.proving and not _proved(migration, plan, paths[0], options):
+        return FINDINGS
+    return _write(plan)
 
 
 def _planned(migration: Migration, paths: tuple[str, ...], options: Options) -> Plan:
@@ -174,11 +178,32 @@ def _agreed(options: Options) -> bool:
     return click.confirm("Write these changes?")
 
 
-def _write(plan: Plan, options: Options) -> int:
+def _proved(migration: Migration, plan: Plan, script: str, options: Options) -> bool:
+    """Run the script before and after, and return whether it trains and saves the same."""
+    from fsdplint.verify.command import below, length
+    from fsdplint.verify.equivalence import proved
+    from fsdplint.verify.gate import overlay, split
+    from fsdplint.verify.request import Request
+
+    steps = options.steps or ("all" if migration.whole_run else "3")
+    request = Request(
+        below(script, Path.cwd()),
+        split(options.verify_args),
+        options.nproc,
+        steps=length(steps),
+        timeout=options.timeout,
+    )
+    return proved(
+        request,
+        overlay(plan.files, Path.cwd()),
+        before_ranks=migration.ranks_before,
+        shards=migration.shards,
+    )
+
+
+def _write(plan: Plan) -> int:
     from fsdplint.files.writing import write
 
-    if options.proving:
-        raise click.ClickException("--verify is not there yet")
     write(*plan.files)
     click.echo(f"Wrote {len(plan.files)} file{'s'[: len(plan.files) != 1]}.")
     return CLEAN

@@ -191,7 +191,7 @@ class _Run:
             self._note(context, [*self.migration.leftovers(context)])
         files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
         after = self._checked(self._settings()) if self.changed and not asked else before
-        new = _new(before, after)
+        new = tuple(f for f in _new(before, after) if f.rule not in self.migration.unrelated)
         late = tuple(f for f in new if f.rule in _OF_RELEASES)
         new = tuple(f for f in new if f.rule not in _OF_RELEASES)
         return Plan(_ordered(self.entries), files, new, before, late)
@@ -266,7 +266,8 @@ class _Run:
             return check(self.scope.files, self._settings(), {**self.changed, **overlay})
 
         def curing(outcome: Outcome) -> Sequence[Finding]:
-            wanted = [*_new(self.before, outcome)]
+            found, unrelated = _new(self.before, outcome), self.migration.unrelated
+            wanted = [finding for finding in found if finding.rule not in unrelated]
             wanted += [f for f in outcome.findings if f.rule in self.migration.rules]
             return tuple(f for f in dict.fromkeys(wanted) if f.rule not in _OF_RELEASES)
 

@@ -114,6 +114,11 @@ class Migration:
             a migration causes always are.
         cleanup: removes what nothing uses any more, from the text alone; run until it finds none.
         leftovers: finds what a complete migration has left none of, in its result.
+        unrelated: names of rules whose findings do not come from the migration, and become visible
+            only because the engine follows programs that shard.
+        ranks_before: how many ranks prove the program before, None for as many as after.
+        shards: whether the program has to shard with FSDP2 after it.
+        whole_run: whether a proof needs the run to its end, where programs save.
     """
 
     name: str
@@ -121,3 +126,7 @@ class Migration:
     rules: frozenset[str]
     cleanup: Step
     leftovers: Step
+    unrelated: frozenset[str] = frozenset()
+    ranks_before: int | None = None
+    shards: bool = True
+    whole_run: bool = False
