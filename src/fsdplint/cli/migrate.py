@@ -157,7 +157,7 @@ def _answers(path: str | None) -> dict[str, str]:
     """
     if path is None:
         return {}
-    from fsdplint.files.toml import loads
+    from fsdplint.toml import loads
 
     try:
         table = loads(Path(path).read_text("utf-8"))

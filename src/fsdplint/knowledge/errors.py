@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fsdplint.files.toml import loads
+from fsdplint.toml import loads
 
 _TABLE = Path(__file__).with_name("errors.toml")
 

@@ -231,7 +231,7 @@ def _table(file: Path) -> Mapping[str, object] | None:
 
     Any other file may be ours as a whole.
     """
-    from fsdplint.files.toml import loads
+    from fsdplint.toml import loads
 
     try:
         text = regular(file, _MAX_SIZE).decode()
