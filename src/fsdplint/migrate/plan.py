@@ -191,10 +191,14 @@ class _Run:
             self._note(context, [*self.migration.leftovers(context)])
         files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
         after = self._checked(self._settings()) if self.changed and not asked else before
-        new = tuple(f for f in _new(before, after) if f.rule not in self.migration.unrelated)
+        new = tuple(filter(self._counts, _new(before, after)))
         late = tuple(f for f in new if f.rule in _OF_RELEASES)
         new = tuple(f for f in new if f.rule not in _OF_RELEASES)
         return Plan(_ordered(self.entries), files, new, before, late)
+
+    def _counts(self, finding: Finding) -> bool:
+        tolerated = finding.fix is None and finding.rule in self.migration.tolerated
+        return finding.rule not in self.migration.unrelated and not tolerated
 
     def _settings(self) -> Settings:
         return settings_for(self.scope.given, None, isolated=False)

@@ -116,6 +116,8 @@ class Migration:
         leftovers: finds what a complete migration has left none of, in its result.
         unrelated: names of rules whose findings do not come from the migration, and become visible
             only because the engine follows programs that shard.
+        tolerated: names of rules whose findings may stay if they have no fix: the result is right,
+            and could be better.
     """
 
     name: str
@@ -124,3 +126,4 @@ class Migration:
     cleanup: Step
     leftovers: Step
     unrelated: frozenset[str] = frozenset()
+    tolerated: frozenset[str] = frozenset()

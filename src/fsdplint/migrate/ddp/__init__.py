@@ -38,6 +38,8 @@ UNRELATED = frozenset(
     }
 )
 
+TOLERATED = frozenset({"only-root-sharded"})
+
 DDP = Migration(
     "ddp",
     (wrappers, prefixes, uses, *ADAPTING),
@@ -45,4 +47,5 @@ DDP = Migration(
     unused_imports,
     leftovers,
     UNRELATED,
+    TOLERATED,
 )

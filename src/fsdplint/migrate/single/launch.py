@@ -43,12 +43,20 @@ def launch(context: Context) -> Iterator[Found]:
     if not found:
         return
     try:
-        yield _set_up(context, found)
-        yield from _shards(found)
+        yield _together(_set_up(context, found), *_shards(found))
     except NoFixError as reason:
         first = found[0]
         span = first.code.edit(first.use.start, first.use.end, "").span
         yield Kept(span, f"`{first.code.short(first.use)}`", str(reason))
+
+
+def _together(first: Change, *others: Change) -> Change:
+    """Return one change, since the program would look migrated with only a part of it."""
+    every = (first, *others)
+    what = "; ".join(each.what for each in (*others, first))
+    edits = tuple(edit for each in every for edit in each.edits)
+    imports = tuple(item for each in every for item in each.imports)
+    return Change(first.span, what, edits, imports, first.differs)
 
 
 def _shards(found: Sequence[Anchor]) -> Iterator[Change]:
