@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.migrate.ddp import ADAPTING, TOLERATED, UNRELATED
+from fsdplint.migrate.ddp.prefixes import prefixes
+from fsdplint.migrate.rules import within
 from fsdplint.migrate.single.data import data
 from fsdplint.migrate.single.devices import devices, numbered
 from fsdplint.migrate.single.launch import launch
@@ -17,7 +19,7 @@ from fsdplint.migrate.tidy import unused_imports
 
 def _start(context: Context) -> Iterator[Found]:
     """Yield what becomes of the program's one GPU, and once that is done, the start of ranks."""
-    found = [*devices(context), *data_parallel(context)]
+    found = [*devices(context), *prefixes(context), *data_parallel(context)]
     changes = any(isinstance(each, Change) for each in found)
     yield from found if changes else [*found, *launch(context)]
 
@@ -27,7 +29,7 @@ _OWN = frozenset({"device-not-set", "epoch-not-set", "same-data-on-every-rank"})
 
 SINGLE = Migration(
     "single",
-    (_start, numbered, data, *ADAPTING, outputs),
+    (_start, within(numbered), within(data), *ADAPTING, outputs),
     frozenset(),
     unused_imports,
     leftovers,

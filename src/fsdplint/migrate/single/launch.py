@@ -130,17 +130,17 @@ def _others(context: Context, script: Code, found: Sequence[Anchor]) -> str:
 
 
 def _script(context: Context, found: Sequence[Anchor]) -> Code:
-    """Return the file that is run: the one with a main guard, or the one that trains."""
+    """Return the file that is run: one that trains at its top level, or has a main guard."""
+    top = {a.code.path: a.code for a in found if a.code.function(a.use) is None}
+    if len(top) == 1:
+        return next(iter(top.values()))
     guarded = [c for c in context.codes("__main__") if c.main_guard is not None]
     if len(guarded) > 1:
         names = " and ".join(sorted(f"`{Path(code.path).name}`" for code in guarded))
         raise NoFixError(f"{names} are scripts; migrate the files of one of them at a time")
-    if guarded:
-        return guarded[0]
-    codes = {anchor.code.path: anchor.code for anchor in found}
-    if len(codes) > 1 or any(anchor.code.function(anchor.use) for anchor in found):
+    if not guarded:
         raise NoFixError('no file has `if __name__ == "__main__":`; add it to the script by hand')
-    return next(iter(codes.values()))
+    return guarded[0]
 
 
 def _place(code: Code, found: Sequence[Anchor]) -> ir.Stmt:
