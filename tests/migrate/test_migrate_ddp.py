@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 
 import pytest
 from ranks import Ranks, report
@@ -13,6 +14,8 @@ from fsdplint.migrate.plan import Plan, make_plan
 from fsdplint.migrate.step import Change, Kept, Question
 
 _HEAD = """\
+import os
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -87,6 +90,39 @@ for last in (False, True):
     model(torch.ones(2, 4)).sum().backward()
 """,
     ),
+    "an optimizer that divides its state": (
+        """\
+        model = DDP(model)
+        kind = torch.optim.SGD
+        optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), kind, lr=0.1)
+        """,
+        f"""\
+{_SHARDED}kind = torch.optim.SGD
+optimizer = kind(model.parameters(), lr=0.1)
+""",
+    ),
+    "a test that statements between it and the optimizer keep from moving below": (
+        """\
+        ddp = "RANK" in os.environ
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if os.path.exists("old.pt"):
+            state = torch.load("old.pt")
+            optimizer.param_groups[0]["lr"] = state["lr"]
+        state = None
+        # wrap
+        if ddp:
+            model = DDP(model)
+        """,
+        f"""\
+ddp = "RANK" in os.environ
+if ddp:
+{indent(_SHARDED, "    ")}optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if os.path.exists("old.pt"):
+    state = torch.load("old.pt")
+    optimizer.param_groups[0]["lr"] = state["lr"]
+state = None
+""",
+    ),
 }
 
 
@@ -121,11 +157,52 @@ def test_unused_parameters_are_asked_about(tmp_path: Path) -> None:
     (entry,) = planned(tmp_path, text).entries
     assert isinstance(entry.found, Question)
     assert (entry.key, entry.found.choices) == (
-        "train.py:8:unused-parameters",
+        "train.py:10:unused-parameters",
         ("same", "differ"),
     )
     assert migrated(planned(tmp_path, text, {entry.key: "same"})) == _HEAD_AFTER + _SHARDED
     assert not planned(tmp_path, text, {entry.key: "differ"}).is_complete
+
+
+def test_loads_that_no_path_reaches_are_migrated_too(tmp_path: Path) -> None:
+    text = f"""{_HEAD}\
+optimizer = torch.optim.AdamW(model.parameters())
+model = DDP(model)
+if "scratch" == "resume":
+    state = torch.load("old.pt")
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+"""
+    options = "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)"
+    unprefixed = '{name.removeprefix("module."): value for name, value in state["model"].items()}'
+    named = 'by_parameter_name(state["optimizer"], model, optimizer)'
+    assert migrated(planned(tmp_path, text)).endswith(
+        f"""\
+    set_model_state_dict(model, {unprefixed}, {options})
+    set_optimizer_state_dict(model, optimizer, {named}, {options})
+"""
+    )
+
+
+def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    notebook = tmp_path / "train.ipynb"
+    cell: dict[str, object] = {
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+    }
+    cells = [
+        {**cell, "source": _HEAD.splitlines(keepends=True)},
+        {**cell, "source": ["model = DDP(model)  # all"]},
+    ]
+    document = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    notebook.write_text(json.dumps(document))
+    plan = make_plan(DDP, [str(notebook)], {})
+    ((_, after),) = plan.files
+    sources = ["".join(each["source"]) for each in json.loads(after.encode())["cells"]]
+    assert sources == [_HEAD_AFTER, f"{_SHARDED.rstrip()}  # all"]
 
 
 _TRAINER = """\
