@@ -39,6 +39,8 @@ OWN = [
     ("cache/ir_pack.py", "importlib"),
     ("cli/main.py", "importlib"),
     ("cli/main.py", "import_module"),
+    ("cli/migrate.py", "importlib"),
+    ("cli/migrate.py", "import_module"),
     ("configs/document.py", "yaml"),
     ("engine/frontend/parallel.py", "subprocess"),
     ("engine/frontend/parallel.py", "subprocess"),

@@ -275,24 +275,30 @@ def test_methods_on_models_that_are_not_known_are_asked_about(tmp_path: Path) ->
 model = FSDP(model)
 
 
-def step(trainer, loss, accelerator):
-    with trainer.model.no_sync():
+def step(trainer, loss, accelerator, last):
+    if last:
         loss.backward()
+    else:
+        with trainer.model.no_sync():
+            loss.backward()
     accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
     return trainer.model.clip_grad_norm_(1.0)
 """
     asked = planned(tmp_path, text)
     keys = [entry.key for entry in asked.of(Question)]
-    assert keys == ["train.py:10:no-sync", "train.py:13:clip-grad-norm"]
+    assert keys == ["train.py:13:no-sync", "train.py:16:clip-grad-norm"]
     assert not asked.files
     after = migrated(planned(tmp_path, text, dict.fromkeys(keys, "yes")))
     assert after.endswith("""
-def step(trainer, loss, accelerator):
-    trainer.model.set_requires_gradient_sync(False)
-    try:
+def step(trainer, loss, accelerator, last):
+    if last:
         loss.backward()
-    finally:
-        trainer.model.set_requires_gradient_sync(True)
+    else:
+        trainer.model.set_requires_gradient_sync(False)
+        try:
+            loss.backward()
+        finally:
+            trainer.model.set_requires_gradient_sync(True)
     accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
     return torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0).full_tensor()
 """)

@@ -35,4 +35,5 @@ SINGLE = Migration(
     leftovers,
     UNRELATED - _OWN,
     TOLERATED,
+    ranks_before=1,
 )

@@ -9,6 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.ddp import CLASS
 from fsdplint.knowledge.launch import INIT, PARSES
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.sharding import sharding_lines
@@ -16,7 +17,7 @@ from fsdplint.migrate.single.anchors import Anchor, anchors, optimizers
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
 _DEFINITIONS = (ir.Import, ir.ImportFrom, ir.FunctionDef, ir.ClassDef)
-_DISTRIBUTED = (INIT, "torch.nn.parallel.DistributedDataParallel")
+_DISTRIBUTED = (INIT, CLASS)
 
 
 def is_distributed(context: Context) -> bool:
