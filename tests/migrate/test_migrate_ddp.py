@@ -43,10 +43,11 @@ def planned(folder: Path, text: str, answers: dict[str, str] | None = None) -> P
     return make_plan(DDP, [str(folder / "train.py")], answers or {})
 
 
-def migrated(plan: Plan) -> str:
+def migrated(folder: Path, plan: Plan) -> str:
     """Return the only changed file, of a plan that is complete."""
     assert plan.is_complete, ([entry.found for entry in plan.entries], plan.new)
     ((_, after),) = plan.files
+    assert planned(folder, after.text).entries == (), "a second migration finds something"
     return after.text
 
 
@@ -128,7 +129,7 @@ state = None
 
 @pytest.mark.parametrize(("before", "after"), _PROGRAMS.values(), ids=_PROGRAMS)
 def test_wrappers(tmp_path: Path, before: str, after: str) -> None:
-    assert migrated(planned(tmp_path, _HEAD + dedent(before))) == _HEAD_AFTER + after
+    assert migrated(tmp_path, planned(tmp_path, _HEAD + dedent(before))) == _HEAD_AFTER + after
 
 
 _REFUSED = {
@@ -160,7 +161,9 @@ def test_unused_parameters_are_asked_about(tmp_path: Path) -> None:
         "train.py:10:unused-parameters",
         ("same", "differ"),
     )
-    assert migrated(planned(tmp_path, text, {entry.key: "same"})) == _HEAD_AFTER + _SHARDED
+    assert (
+        migrated(tmp_path, planned(tmp_path, text, {entry.key: "same"})) == _HEAD_AFTER + _SHARDED
+    )
     assert not planned(tmp_path, text, {entry.key: "differ"}).is_complete
 
 
@@ -176,7 +179,7 @@ if "scratch" == "resume":
     options = "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)"
     unprefixed = '{name.removeprefix("module."): value for name, value in state["model"].items()}'
     named = 'by_parameter_name(state["optimizer"], model, optimizer)'
-    assert migrated(planned(tmp_path, text)).endswith(
+    assert migrated(tmp_path, planned(tmp_path, text)).endswith(
         f"""\
     set_model_state_dict(model, {unprefixed}, {options})
     set_optimizer_state_dict(model, optimizer, {named}, {options})
@@ -246,7 +249,7 @@ if __name__ == "__main__":
 
 
 def test_a_trainer_is_sharded_before_its_optimizer_and_saves_on_every_rank(tmp_path: Path) -> None:
-    after = migrated(planned(tmp_path, _TRAINER))
+    after = migrated(tmp_path, planned(tmp_path, _TRAINER))
     assert "        self.optimizer = optimizer\n\n    def save" in after
     assert (
         f"""\
@@ -351,7 +354,7 @@ for number, name in enumerate(n for n in model if n != "scale"):
 
 def test_losses_weights_and_moments_stay_equal(tmp_path: Path, ranks: Ranks) -> None:
     """Train from weights that differ between ranks, then resume from DDP's file."""
-    after = migrated(planned(tmp_path, _PROGRAM))
+    after = migrated(tmp_path, planned(tmp_path, _PROGRAM))
     assert "for block in model.blocks:\n        fully_shard(block)\n" in after
     first, second, again = (str(tmp_path / name) for name in ("first.pt", "second.pt", "again.pt"))
     ours, resumed = str(tmp_path / "ours.pt"), str(tmp_path / "resumed.pt")

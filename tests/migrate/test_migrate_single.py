@@ -131,6 +131,8 @@ def migrated(folder: Path, text: str, **answers: str) -> str:
         given |= {each.key: topics[each.key.rpartition(":")[2]] for each in plan.of(Question)}
     assert plan.is_complete, ([entry.found for entry in plan.entries], plan.new)
     ((_, after),) = plan.files
+    again = planned(folder, after.text)
+    assert not again.files and not again.of(Kept), "a second migration finds something"
     return after.text
 
 
