@@ -1,4 +1,4 @@
-"""Programs of the fixtures and examples that use FSDP1: migrated completely or refused, and stable."""
+"""Programs of the fixtures and examples with FSDP1: migrated completely or refused, and stable."""
 
 from __future__ import annotations
 

@@ -343,15 +343,25 @@ def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def _new(before: Outcome, after: Outcome) -> tuple[Finding, ...]:
-    """Return the findings that were not there before: no line with their text had them."""
+    """Return the findings that were not there before.
+
+    These are as many as a rule has more in a file, and those first whose line had none.
+    """
     known = Counter(_identity(before, finding) for finding in before.findings)
+    more = Counter(map(_place, after.findings))
+    more.subtract(map(_place, before.findings))
     found = []
     for finding in after.findings:
         identity = _identity(after, finding)
         known[identity] -= 1
-        if known[identity] < 0:
+        if known[identity] < 0 and more[_place(finding)] > 0:
+            more[_place(finding)] -= 1
             found.append(finding)
     return tuple(found)
+
+
+def _place(finding: Finding) -> tuple[str, str]:
+    return finding.rule, finding.span.path
 
 
 def _identity(outcome: Outcome, finding: Finding) -> tuple[str, str, str]:
