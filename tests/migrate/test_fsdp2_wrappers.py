@@ -351,7 +351,7 @@ def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "policy"),
     [
-        ("from settings import Settings", "Settings.policy"),
+        ("from settings import Settings", "Settings.units"),
         ("from settings import policy", "policy"),
         ("from settings import *", "policy"),
         ("import settings", "settings.policy"),
@@ -370,7 +370,7 @@ policy = ModuleWrapPolicy({nn.Linear})
 
 
 class Settings:
-    policy = ModuleWrapPolicy({nn.Conv2d})
+    units = ModuleWrapPolicy({nn.Conv2d})
 """
     (tmp_path / "settings.py").write_text(settings)
     call = f"FSDP(model, auto_wrap_policy={policy})"
@@ -378,5 +378,5 @@ class Settings:
     assert plan.is_complete
     after = {Path(new.path).name: new.text for _, new in plan.files}
     assert f"shard_by_policy(model, {policy})" in after["train.py"]
-    for kept in ("\npolicy = ModuleWrapPolicy", "\n    policy = ModuleWrapPolicy"):
-        assert kept in after["settings.py"]
+    assert "\n    units = ModuleWrapPolicy" in after["settings.py"]
+    assert ("\npolicy = ModuleWrapPolicy" in after["settings.py"]) is (policy != "Settings.units")
