@@ -371,6 +371,7 @@ policy = ModuleWrapPolicy({nn.Linear})
 
 class Settings:
     units = ModuleWrapPolicy({nn.Conv2d})
+    rate = 0.1
 """
     (tmp_path / "settings.py").write_text(settings)
     call = f"FSDP(model, auto_wrap_policy={policy})"
