@@ -188,8 +188,9 @@ class Imports:
                 isinstance(statement, ir.ImportFrom)
                 and statement.names
                 and (statement.module, statement.level) == (module, 0)
+                and (found := _extension(self.code, statement, names)) is not None
             ):
-                return _extension(self.code, statement, names)
+                return found
         return None
 
 
@@ -280,9 +281,10 @@ def _roots(statement: ir.Import | ir.ImportFrom) -> set[str]:
 
 def _extension(code: Code, statement: ir.ImportFrom, names: Sequence[str]) -> Edit | None:
     """Add ``names`` to an import that has room on its line, or one line for each name."""
-    if code.comments(statement.start, statement.end):
-        return None
     text = code.slice(statement)
+    last_line = statement.start + max(text.rfind("\n"), text.rfind("\r"), 0)
+    if code.comments(code.line_start(max(last_line - 1, statement.start)), statement.end):
+        return None
     added = sorted(names)
     if not text.endswith(")"):
         tail = "".join(f", {name}" for name in added)
