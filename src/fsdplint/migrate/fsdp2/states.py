@@ -11,7 +11,7 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
-from fsdplint.fixes.optimizer_loads import CONVERTS, optimizer_load
+from fsdplint.fixes.optimizer_loads import optimizer_load
 from fsdplint.fixes.state_calls import Rewrite, choices, contexts, rewrite, without_contexts
 from fsdplint.fixes.state_options import FULL, SHARDED, StateType, UnknownTypeError, state_type
 from fsdplint.knowledge.fsdp import REKEY_OPTIM_STATE_DICT, SET_STATE_DICT_TYPE
@@ -19,6 +19,9 @@ from fsdplint.migrate.fsdp2.settings import UndecidedError, decided
 from fsdplint.migrate.fsdp2.state_calls import State, found_states
 from fsdplint.migrate.fsdp2.state_uses import check_uses
 from fsdplint.migrate.step import Change, Context, Found, Kept, Question
+
+# Source: a run on two ranks, torch 2.13.
+_DDP = "of a model that DDP wraps instead, the keys are without `module.`"
 
 
 def states(context: Context) -> Iterator[Found]:
@@ -135,14 +138,15 @@ def _rewritten(
             "pass the options by hand"
         )
     kind = kinds.pop()
-    if state.some_ranks and (kind.full or code.short(call) in CONVERTS):
+    if state.some_ranks and (kind.full or state.is_conversion):
         raise NoFixError(
             f"only some ranks reach `{code.short(call)}`, and its replacement needs all of them: "
             "it would hang; call it by hand where every rank runs"
         )
     if state.is_conversion:
         return optimizer_load(code, call, kind, imports, shares_steps=state.shares_steps)
-    return rewrite(code, call, kind, imports)
+    done = rewrite(code, call, kind, imports)
+    return replace(done, differs=done.differs or _DDP) if state.may_be_ddp else done
 
 
 def _kind_of(
