@@ -346,3 +346,18 @@ def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
     assert after.encode().decode() == before.encode().decode().replace(old, new).replace(
         "model = FSDP(model)", "fully_shard(model)"
     )
+
+
+def test_a_finding_in_the_lines_that_change_is_not_new(tmp_path: Path) -> None:
+    body = """\
+from transformers import AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+if torch.cuda.is_available():
+    sharded = FSDP(model, device_id=torch.cuda.current_device())
+else:
+    sharded = FSDP(model)
+"""
+    plan = planned(tmp_path, _HEAD + body)
+    assert [finding.rule for finding in plan.outcome.findings] == ["only-root-sharded"] * 2
+    assert migrated(plan).endswith("    sharded = model\n    fully_shard(sharded)\n")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from fsdplint.check import around, check
@@ -322,15 +322,44 @@ def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def _new(before: Outcome, after: Outcome) -> tuple[Finding, ...]:
-    """Return the findings that were not there before: no line with their text had them."""
-    known = Counter(_identity(before, finding) for finding in before.findings)
+    """Return the findings that were not there before.
+
+    A finding was there if a line with its text had it, or one of the lines that were replaced by
+    those around it.
+    """
+    old = _by_identity(before)
     found = []
     for finding in after.findings:
-        identity = _identity(after, finding)
-        known[identity] -= 1
-        if known[identity] < 0:
+        same = old.get(_identity(after, finding))
+        if same:
+            same.pop()
+        else:
             found.append(finding)
-    return tuple(found)
+    gone = [finding for findings in old.values() for finding in findings]
+    return tuple(f for f in found if not _is_replaced(before, after, f, gone))
+
+
+def _by_identity(outcome: Outcome) -> dict[tuple[str, str, str], list[Finding]]:
+    found: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in outcome.findings:
+        found.setdefault(_identity(outcome, finding), []).append(finding)
+    return found
+
+
+def _is_replaced(before: Outcome, after: Outcome, finding: Finding, gone: list[Finding]) -> bool:
+    """Return whether the lines that a finding's line replaces had it; take it out of ``gone``."""
+    path = finding.span.path
+    old = [each for each in gone if each.rule == finding.rule and each.span.path == path]
+    if not old:
+        return False
+    line = after.sources[path].position(finding.span.start)[0] - 1
+    texts = (outcome.sources[path].text.splitlines() for outcome in (before, after))
+    for kind, start, end, low, high in SequenceMatcher(None, *texts, False).get_opcodes():
+        for each in old if kind == "replace" and low <= line < high else ():
+            if start <= before.sources[path].position(each.span.start)[0] - 1 < end:
+                gone.remove(each)
+                return True
+    return False
 
 
 def _identity(outcome: Outcome, finding: Finding) -> tuple[str, str, str]:
