@@ -353,8 +353,9 @@ def _is_replaced(before: Outcome, after: Outcome, finding: Finding, gone: list[F
     if not old:
         return False
     line = after.sources[path].position(finding.span.start)[0] - 1
-    texts = (outcome.sources[path].text.splitlines() for outcome in (before, after))
-    for kind, start, end, low, high in SequenceMatcher(None, *texts, False).get_opcodes():
+    lines, new = (outcome.sources[path].text.splitlines() for outcome in (before, after))
+    matcher = SequenceMatcher(None, lines, new, autojunk=False)
+    for kind, start, end, low, high in matcher.get_opcodes():
         for each in old if kind == "replace" and low <= line < high else ():
             if start <= before.sources[path].position(each.span.start)[0] - 1 < end:
                 gone.remove(each)
