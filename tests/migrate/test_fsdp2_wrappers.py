@@ -386,3 +386,38 @@ else:
     plan = planned(tmp_path, _HEAD + body)
     assert [finding.rule for finding in plan.outcome.findings] == ["only-root-sharded"] * 2
     assert migrated(plan).endswith("    sharded = model\n    fully_shard(sharded)\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "policy"),
+    [
+        ("from settings import Settings", "Settings.units"),
+        ("from settings import policy", "policy"),
+        ("from settings import *", "policy"),
+        ("import settings", "settings.policy"),
+        ("from . import settings", "settings.policy"),
+    ],
+)
+def test_settings_that_another_file_reads_stay(line: str, policy: str, tmp_path: Path) -> None:
+    settings = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+half = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+policy = ModuleWrapPolicy({nn.Linear})
+
+
+class Settings:
+    units = ModuleWrapPolicy({nn.Conv2d})
+    rate = 0.1
+"""
+    (tmp_path / "settings.py").write_text(settings)
+    call = f"FSDP(model, auto_wrap_policy={policy})"
+    plan = planned(tmp_path, f"{_HEAD}{line}\n\n\ndef main(model):\n    {call}\n")
+    assert plan.is_complete
+    after = {Path(new.path).name: new.text for _, new in plan.files}
+    assert f"shard_by_policy(model, {policy})" in after["train.py"]
+    assert "\n    units = ModuleWrapPolicy" in after["settings.py"]
+    assert ("\npolicy = ModuleWrapPolicy" in after["settings.py"]) is (policy != "Settings.units")

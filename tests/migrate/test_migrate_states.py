@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from pathlib import Path
 
 import pytest
 from ranks import Ranks, report
 
+from fsdplint.files.writing import write
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.plan import Plan, make_plan
@@ -53,12 +55,13 @@ def planned(folder: Path, body: str, **answers: str) -> tuple[Plan, str]:
         pytest.param(
             """
             save_policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
-            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, save_policy):
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, save_policy):  # CPU
                 # the whole model
                 state = model.state_dict()  # on rank 0
             """,
             f"""
             save_policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+            # CPU
             # the whole model
             state = get_model_state_dict(
                 model, options={ONE}
@@ -168,6 +171,24 @@ def planned(folder: Path, body: str, **answers: str) -> tuple[Plan, str]:
             set_optimizer_state_dict(model, optimizer, read["optim"])
             """,
             id="loads of shards",
+        ),
+        pytest.param(
+            """
+            read = load_sharded_optimizer_state_dict(
+                model.state_dict(), "optim", dcp.FileSystemReader(path)
+            )
+            # flattened
+            state = FSDP.optim_state_dict_to_load(read["optim"], model, optimizer)
+            optimizer.load_state_dict(state)
+            """,
+            """
+            read = {"optim": get_optimizer_state_dict(model, optimizer)}
+            dcp.load(read, storage_reader=dcp.FileSystemReader(path))
+            # flattened
+            state = read["optim"]
+            set_optimizer_state_dict(model, optimizer, state)
+            """,
+            id="the order of torch 2.0, and shards without a context",
         ),
         pytest.param(
             """
@@ -304,6 +325,11 @@ def test_text(tmp_path: Path, before: str, after: str) -> None:
             "only some ranks may reach what reads a parameter",
         ),
         (
+            "other = FSDP(torch.nn.Linear(2, 2), ignored_modules=[model])\n"
+            "with FSDP.summon_full_params(model):\n    print(model.weight)\n",
+            "parameters that are not sharded have no `full_tensor()`",
+        ),
+        (
             "with FSDP.summon_full_params(model):\n    torch.nn.init.zeros_(model.weight)\n",
             "FSDP2 has no equivalent",
         ),
@@ -364,6 +390,71 @@ def test_every_rank_gets_a_full_state_on_its_device(tmp_path: Path) -> None:
         "`cpu_offload=True`",
         "the root's own parameters, which FSDP1 leaves flat in it, are there by name",
     ]
+
+
+def test_a_mode_for_ddp_saves_other_keys(tmp_path: Path) -> None:
+    plan, _ = planned(
+        tmp_path,
+        """
+        state = model.state_dict()
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            state = model.state_dict()
+        other = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+        """,
+    )
+    assert [e.found.differs for e in plan.of(Change)] == [  # type: ignore[union-attr]  # Changes
+        "of a model that DDP wraps instead, the keys are without `module.`",
+        "",
+    ]
+
+
+def test_a_block_governs_the_functions_that_it_calls(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        HEAD
+        + "from saving import save\n\n"
+        + "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n    save(model)\n"
+    )
+    saving = "def save(model):\n    return model.state_dict()\n"
+    (tmp_path / "saving.py").write_text(saving)
+    plan = make_plan(STATES, [str(tmp_path)], {})
+    texts = {Path(new.path).name: new.text for _, new in plan.files}
+    assert texts["train.py"].removeprefix(HEAD) == "from saving import save\n\nsave(model)\n"
+    assert texts["saving.py"] == (
+        "from torch.distributed.checkpoint.state_dict import get_model_state_dict\n\n"
+        "def save(model):\n    return get_model_state_dict(model)\n"
+    )
+    # The same function takes the full state elsewhere, which one text cannot say.
+    (tmp_path / "train.py").write_text((tmp_path / "train.py").read_text() + "save(model)\n")
+    plan = make_plan(STATES, [str(tmp_path)], {})
+    assert [entry.found.reason for entry in plan.of(Kept)] == [  # type: ignore[union-attr]  # Kept
+        "`model.state_dict()` has another state dict type in another call of its function; pass "
+        "the options by hand"
+    ]
+    assert plan.files == ()
+
+
+def test_notebook(tmp_path: Path) -> None:
+    code = HEAD + (
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "    state = model.state_dict()\n"
+    )
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["# Save"]},
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "metadata": {},
+            "outputs": [],
+            "source": code.splitlines(keepends=True),
+        },
+    ]
+    file = tmp_path / "save.ipynb"
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    file.write_text(json.dumps(notebook, indent=1))
+    plan = make_plan(STATES, [str(file)], {})
+    write(*plan.files)
+    cells[1]["source"] = [*HEAD.splitlines(keepends=True), "state = get_model_state_dict(model)\n"]
+    assert json.loads(file.read_text()) == notebook
 
 
 def test_files_and_resumed_training_are_equal(tmp_path: Path, ranks: Ranks) -> None:

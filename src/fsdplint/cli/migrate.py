@@ -96,13 +96,15 @@ _HELP = (
 
 
 def _run(migration: Migration, paths: tuple[str, ...], options: Options) -> int:
-    from fsdplint.migrate.plan import MigrationError
+    from fsdplint.migrate.step import MigrationError
     from fsdplint.migrate.text import plan_as_text, summary
 
     try:
         plan = _planned(migration, paths, options)
     except MigrationError as error:
         raise click.ClickException(str(error)) from error
+    for key in plan.unasked:
+        click.echo(f"fsdplint: {printable(key)}: nothing asks for this answer", err=True)
     show(plan_as_text(plan))
     click.echo(summary(plan))
     if not plan.entries:
@@ -140,6 +142,7 @@ def _planned(migration: Migration, paths: tuple[str, ...], options: Options) -> 
 def _asked(key: str, question: Question, yes: bool) -> str:
     first = question.choices[0]
     if yes:
+        click.echo(f"{printable(key)}: {printable(question.text)} {first}")
         return first
     choice = click.Choice(question.choices)
     answer: str = click.prompt(f"{printable(key)}: {question.text}", default=first, type=choice)
@@ -147,16 +150,25 @@ def _asked(key: str, question: Question, yes: bool) -> str:
 
 
 def _answers(path: str | None) -> dict[str, str]:
-    """Return the answers in a TOML file of `"train.py:41:topic" = "answer"` lines."""
+    """Return the answers in a TOML file of `"train.py:41:topic" = "answer"` lines.
+
+    Raises:
+        click.ClickException: it cannot be read, or is not of this form.
+    """
     if path is None:
         return {}
-    import tomllib
+    from fsdplint.toml import loads
 
     try:
-        table = tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise click.ClickException(f"{path}: {error}") from error
-    return {key: str(value) for key, value in table.items()}
+        table = loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise click.ClickException(f"{path}: not valid TOML: {error}") from error
+    for key, answer in table.items():
+        if not isinstance(answer, str):
+            raise click.ClickException(f"{path}: the answer to {key!r} is not a string")
+    return table
 
 
 def _show_diff(plan: Plan) -> None:

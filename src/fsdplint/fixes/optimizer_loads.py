@@ -83,9 +83,11 @@ def optimizer_load(
     model, optimizer = code.slice(load.model), code.slice(load.optimizer)
     state, edits = _given(code, load)
     put = imports.name(HELPERS, "set_optimizer_state_dict")
+    read = _read(code, load, imports)
+    kind = StateType(full=False) if read else kind  # FSDP1 takes shards whatever the type
     form = options(imports, kind.loading(optimizer=True))
     edits.append(replaced(code, load.call, put, [model, optimizer, state, *form]))
-    edits += _read(code, load, imports)
+    edits += read
     if kind.full and shares_steps:
         edits.append(_own_steps(code, statement, optimizer, imports))
     return Rewrite(load.call, tuple(edits))
@@ -114,12 +116,21 @@ def _load(code: Code, convert: ir.Call) -> _Load:
         return _Load(convert, call, assigned, model.value, state.value, named.value)
     assert isinstance(call.func, ir.Attribute)
     optimizer = call.func.value
+    if name == OPTIM_STATE_DICT_TO_LOAD and _is_in_old_order(code, convert, optimizer):
+        state, model, named = convert.args
     if named is not None and code.slice(named.value) not in ("None", code.slice(optimizer)):
         raise NoFixError(
             f"`{code.short(convert)}` is for another optimizer than `{code.short(optimizer)}`; "
             f"{_BY_HAND}"
         )
     return _Load(convert, call, assigned, model.value, state.value, optimizer)
+
+
+def _is_in_old_order(code: Code, convert: ir.Call, optimizer: ir.Expr) -> bool:
+    """True if the state comes first and the optimizer last, as in torch 2.0."""
+    plain = all(argument.keyword is None and not argument.star for argument in convert.args)
+    same = plain and len(convert.args) == 3
+    return same and code.slice(convert.args[2].value) == code.slice(optimizer)
 
 
 def _consumer(code: Code, convert: ir.Call, name: str) -> tuple[ir.Call, ir.Assign | None]:
@@ -175,6 +186,8 @@ def _reader(code: Code, statement: ir.Assign, name: str) -> ir.Call:
     ]
     read = named[0] if named else None
     call = None if read is None else code.parent(code.parent(read))
+    if call is None:
+        raise NoFixError(f"`{name}` is not loaded in this function; {_BY_HAND}")
     later = named[1:2]
     rebound = later and isinstance(code.parent(later[0]), ir.Assign)
     same_block = code.block(statement).statements

@@ -145,10 +145,16 @@ def unwrapped(code: Code, block: ir.With, edits: Sequence[Edit]) -> list[Edit]:
     """
     extra = code.indentation(block.body[0]).removeprefix(code.indentation(block))
     moved = [_dedented(code, edit, extra) if _inside(code, block, edit) else edit for edit in edits]
-    return [
-        *moved,
-        *(edit for edit in code.unwrapped(block) if not any(_covers(each, edit) for each in edits)),
-    ]
+    lines = code.unwrapped(block, _comment(code, block))
+    return [*moved, *(edit for edit in lines if not any(_covers(each, edit) for each in edits))]
+
+
+def _comment(code: Code, block: ir.With) -> str:
+    """Return the line with the comment that ends a block's header, "" if none does."""
+    colon = code.text.index(":", block.items[-1].end)
+    rest = code.text[colon + 1 : code.line_end(colon)].strip()
+    only = rest.startswith("#") and not code.comments(block.start, colon)
+    return f"{code.indentation(block)}{rest}{code.newline}" if only else ""
 
 
 def _inside(code: Code, block: ir.With, edit: Edit) -> bool:

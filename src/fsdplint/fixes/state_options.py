@@ -107,6 +107,12 @@ def state_type(code: Code, choice: ir.Call, kind: str = "") -> StateType:
     return StateType(kind == FULL, model, optimizer, shown == _LOCAL)
 
 
+def _made(code: Code, value: ir.Expr) -> ir.Expr | None:
+    """Return what its function, or else its file, assigns to a variable."""
+    found = code.meaning(value)
+    return construction(code, value) if found is value else found
+
+
 def _kind(code: Code, choice: ir.Call) -> str:
     kind = _shown(code, choice)
     if not kind:
@@ -119,7 +125,7 @@ def _kind(code: Code, choice: ir.Call) -> str:
 def _shown(code: Code, choice: ir.Call) -> str:
     """Return the name of the type that the file shows, "" for none."""
     given = argument_of(choice, 1, "state_dict_type")
-    made = None if given is None else construction(code, given.value)
+    made = None if given is None else _made(code, given.value)
     name = "" if made is None else meaning(code, made)
     kind = name.removeprefix(STATE_DICT_TYPES)
     return kind if kind in (FULL, SHARDED, _LOCAL) and kind != name else ""
@@ -127,7 +133,7 @@ def _shown(code: Code, choice: ir.Call) -> str:
 
 def _config(code: Code, choice: ir.Call, position: int, keyword: str, default: Config) -> Config:
     given = argument_of(choice, position, keyword)
-    made = None if given is None else construction(code, given.value)
+    made = None if given is None else _made(code, given.value)
     if given is None or (isinstance(made, ir.Constant) and made.value is None):
         if any(argument.star for argument in choice.args):
             raise NoFixError(f"`{code.short(choice)}` does not show its arguments; replace it")
@@ -141,7 +147,7 @@ def _config(code: Code, choice: ir.Call, position: int, keyword: str, default: C
         raise NoFixError(f"FSDP2 has no counterpart of `{code.short(made)}`; replace it by hand")
     flags = {"rank0_only": default.rank0_only, "offload_to_cpu": default.offload_to_cpu}
     for argument in made.args:
-        value = construction(code, argument.value)
+        value = _made(code, argument.value)
         if not isinstance(value, ir.Constant) or not isinstance(value.value, bool):
             raise NoFixError(
                 f"the value of `{code.short(argument.value)}` is not known here; replace the call "

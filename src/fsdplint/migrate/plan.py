@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from pathlib import Path
 
 from fsdplint.check import around, check
@@ -19,21 +19,25 @@ from fsdplint.finding import Edit, Finding, Span
 from fsdplint.fixes.apply import fixed
 from fsdplint.fixes.edits import apply, touch
 from fsdplint.fixes.imports import together
-from fsdplint.migrate.step import Change, Context, Found, Kept, Migration, Question
+from fsdplint.migrate.step import (
+    Change,
+    Context,
+    Found,
+    Kept,
+    Migration,
+    MigrationError,
+    Question,
+)
 from fsdplint.outcome import Outcome
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, settings_for
 from fsdplint.sources import Sources
 
-PASSES = 6
+PASSES = 10
 # Rules on the releases that a project admits, which a migration to a newer API narrows.
 _OF_RELEASES = frozenset({"old-import-path"})
 # Passes of the cleanup, each of which removes a name of each import statement.
 _MAX_REMOVALS = 30
-
-
-class MigrationError(Exception):
-    """A migration that cannot be planned; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Plan:
         new: findings of `check` in the result that were not there before.
         outcome: the check of the program before the migration.
         late: such findings on names that some of the releases lack that the project admits.
+        unasked: the keys of answers that no question asks for.
     """
 
     entries: tuple[Entry, ...]
@@ -67,6 +72,7 @@ class Plan:
     new: tuple[Finding, ...]
     outcome: Outcome
     late: tuple[Finding, ...] = ()
+    unasked: tuple[str, ...] = ()
 
     def of(self, kind: type[Found]) -> list[Entry]:
         """Return the entries of one kind."""
@@ -163,38 +169,55 @@ class _Run:
         self.changed: dict[str, SourceFile] = {}
         self.passes: list[_Pass] = []
         self.entries: list[Entry] = []
+        self.asked: set[str] = set()
         self.before = Outcome((), {})
 
     def plan(self) -> Plan:
         self._read_all()
-        self.before = before = self._checked(self._settings())
-        asked = False
+        self.before = after = self._checked(self._settings())
+        last = self._run_steps()
+        if last is not None:
+            if self.changed:
+                self._mend()
+                self._clean()
+                last = self._context()
+                after = self._checked(self._settings())
+            self._note(last, self.migration.leftovers(last))
+        files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
+        new = list(filter(self._counts, _new(self.before, after)))
+        return Plan(
+            _ordered(self.entries),
+            files,
+            tuple(f for f in new if f.rule not in _OF_RELEASES),
+            self.before,
+            tuple(f for f in new if f.rule in _OF_RELEASES),
+            tuple(sorted(self.answers.keys() - self.asked)) if last is not None else (),
+        )
+
+    def _run_steps(self) -> Context | None:
+        """Run the steps until they change nothing; return the last pass, None if it asks.
+
+        Raises:
+            MigrationError: they go on changing the program.
+        """
         for _ in range(PASSES):
             context = self._context()
             found = [each for step in self.migration.steps for each in step(context)]
             changes = _together(each for each in found if isinstance(each, Change))
             kept = [each for each in found if isinstance(each, Kept)]
-            questions = [
-                each
-                for each in found
-                if isinstance(each, Question) and context.answer(each) is None
-            ]
-            self._note(context, [*changes, *questions, *kept])
-            asked = bool(questions)
-            if asked or not changes:
-                break
+            asked = [each for each in found if isinstance(each, Question)]
+            asked = [each for each in asked if context.answer(each) is None]
+            self._note(context, [*changes, *asked, *kept])
+            if asked:
+                return None
+            if not changes:
+                return context
             self._apply(changes)
-        if not asked:
-            self._mend()
-            self._clean()
-            context = self._context()
-            self._note(context, [*self.migration.leftovers(context)])
-        files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
-        after = self._checked(self._settings()) if self.changed and not asked else before
-        new = tuple(f for f in _new(before, after) if f.rule not in self.migration.unrelated)
-        late = tuple(f for f in new if f.rule in _OF_RELEASES)
-        new = tuple(f for f in new if f.rule not in _OF_RELEASES)
-        return Plan(_ordered(self.entries), files, new, before, late)
+        raise MigrationError(f"the steps do not end after {PASSES} passes, please report it")
+
+    def _counts(self, finding: Finding) -> bool:
+        tolerated = finding.fix is None and finding.rule in self.migration.tolerated
+        return finding.rule not in self.migration.unrelated and not tolerated
 
     def _settings(self) -> Settings:
         return settings_for(self.scope.given, None, isolated=False)
@@ -223,7 +246,7 @@ class _Run:
         else:
             program = Program(Project(self.scope.root, sources.text), (), ())
         program = replace(program, line_name=sources.line_name)
-        return Context(program, frozenset(self.scope.files), self.answers, self._line)
+        return Context(program, frozenset(self.scope.files), self.answers, self._line, self.asked)
 
     def _line(self, span: Span) -> int:
         """Return the line of a place as it was before all passes."""
@@ -259,8 +282,6 @@ class _Run:
 
     def _mend(self) -> None:
         """Apply the fixes of the findings that the steps cause, and of the migration's rules."""
-        if not self.changed:
-            return
 
         def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
             return check(self.scope.files, self._settings(), {**self.changed, **overlay})
@@ -324,43 +345,23 @@ def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 def _new(before: Outcome, after: Outcome) -> tuple[Finding, ...]:
     """Return the findings that were not there before.
 
-    A finding was there if a line with its text had it, or one of the lines that were replaced by
-    those around it.
+    These are as many as a rule has more in a file, and those first whose line had none.
     """
-    old = _by_identity(before)
+    known = Counter(_identity(before, finding) for finding in before.findings)
+    more = Counter(map(_place, after.findings))
+    more.subtract(map(_place, before.findings))
     found = []
     for finding in after.findings:
-        same = old.get(_identity(after, finding))
-        if same:
-            same.pop()
-        else:
+        identity = _identity(after, finding)
+        known[identity] -= 1
+        if known[identity] < 0 and more[_place(finding)] > 0:
+            more[_place(finding)] -= 1
             found.append(finding)
-    gone = [finding for findings in old.values() for finding in findings]
-    return tuple(f for f in found if not _is_replaced(before, after, f, gone))
+    return tuple(found)
 
 
-def _by_identity(outcome: Outcome) -> dict[tuple[str, str, str], list[Finding]]:
-    found: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in outcome.findings:
-        found.setdefault(_identity(outcome, finding), []).append(finding)
-    return found
-
-
-def _is_replaced(before: Outcome, after: Outcome, finding: Finding, gone: list[Finding]) -> bool:
-    """Return whether the lines that a finding's line replaces had it; take it out of ``gone``."""
-    path = finding.span.path
-    old = [each for each in gone if each.rule == finding.rule and each.span.path == path]
-    if not old:
-        return False
-    line = after.sources[path].position(finding.span.start)[0] - 1
-    lines, new = (outcome.sources[path].text.splitlines() for outcome in (before, after))
-    matcher = SequenceMatcher(None, lines, new, autojunk=False)
-    for kind, start, end, low, high in matcher.get_opcodes():
-        for each in old if kind == "replace" and low <= line < high else ():
-            if start <= before.sources[path].position(each.span.start)[0] - 1 < end:
-                gone.remove(each)
-                return True
-    return False
+def _place(finding: Finding) -> tuple[str, str]:
+    return finding.rule, finding.span.path
 
 
 def _identity(outcome: Outcome, finding: Finding) -> tuple[str, str, str]:

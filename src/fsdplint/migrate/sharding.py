@@ -14,17 +14,20 @@ from fsdplint.fixes.names import dotted, fresh
 from fsdplint.knowledge.names import DISTRIBUTED, FULLY_SHARD
 
 
-def sharding_lines(code: Code, imports: Imports, model: str, *, equal: bool = False) -> list[str]:
+def sharding_lines(
+    code: Code, imports: Imports, model: str, *, equal: bool = False, variable: str = ""
+) -> list[str]:
     """Return lines that shard ``model``, which begins with the weights and buffers of rank 0.
 
     Args:
         equal: all ranks have the same already.
+        variable: a name for the loop over tensors that is free, else one is chosen.
     """
     shard = imports.name(*FULLY_SHARD.rsplit(".", 1))
     lines = []
     if not equal:
         dist = imports.module(DISTRIBUTED, "dist")
-        tensor = fresh(code, imports.use, "tensor")
+        tensor = variable or fresh(code, imports.use, "tensor")
         lines = [
             f"for {tensor} in (*{model}.parameters(), *{model}.buffers()):",
             f"{code.unit}{dist}.broadcast({tensor}.detach(), src=0)",

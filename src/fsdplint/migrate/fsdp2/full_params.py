@@ -11,7 +11,7 @@ from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.state_calls import without_contexts
-from fsdplint.knowledge.calls import WRAPPED, Generation
+from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import SUMMON_FULL_PARAMS
 from fsdplint.knowledge.suspicious_words import means_rank
@@ -93,9 +93,9 @@ def _unwrapped(context: Context, code: Code, call: ir.Call) -> Change:
 
 
 def _some_are_plain(context: Context) -> bool:
-    """True if a wrapper is told to ignore parameters."""
+    """True if a sharding call, migrated or not, may leave parameters as they are."""
     shards = (shard for trace in context.program.traces for shard in trace.of(Shard))
-    return any(s.generation is Generation.FSDP1 and s.may_leave_out for s in shards)
+    return any(shard.may_leave_out for shard in shards)
 
 
 def _tests(code: Code, node: ir.Node) -> Iterator[ir.Expr]:

@@ -13,7 +13,12 @@ from fsdplint.fixes.code import Code
 from fsdplint.fixes.optimizer_loads import CONVERTS
 from fsdplint.fixes.state_calls import TAKES, contexts, of_model
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.fsdp import SET_STATE_DICT_TYPE, STATE_DICT_TYPE, SUMMON_FULL_PARAMS
+from fsdplint.knowledge.fsdp import (
+    SET_STATE_DICT_TYPE,
+    STATE_DICT_TYPE,
+    SUMMON_FULL_PARAMS,
+    WRAPPERS,
+)
 from fsdplint.knowledge.suspicious_words import means_rank
 from fsdplint.migrate.step import Context
 
@@ -30,6 +35,7 @@ class State:
         choosers: the file of each of them.
         some_ranks: it is known that only some ranks reach it.
         is_conversion: it converts an optimizer's state, which another call loads.
+        may_be_ddp: its model may be DDP's in another mode of the program.
         shares_steps: a saved optimizer state may have one step for several parameters.
     """
 
@@ -39,6 +45,7 @@ class State:
     choosers: dict[ir.Call, Code] = field(default_factory=dict)
     some_ranks: bool = False
     is_conversion: bool = False
+    may_be_ddp: bool = False
     shares_steps: bool = True
 
 
@@ -56,10 +63,12 @@ def found_states(context: Context) -> list[State]:
                 _note_named(context, code, node, found)
     shards = [s for t in traces for s in t.of(Shard) if s.generation is Generation.FSDP1]
     shares = not shards or any(shard.keeps_parameters is not True for shard in shards)
+    ddp = _wraps_by_ddp(context)
     for state in found.values():
         name = context.name(state.code, state.call.func)
         state.is_conversion = name in CONVERTS
         state.shares_steps = shares
+        state.may_be_ddp = ddp and name not in (*TAKES, *CONVERTS) and state.choices == {None}
     return list(found.values())
 
 
@@ -68,7 +77,7 @@ def _note(context: Context, trace: Trace, event: Call, found: dict[ir.Call, Stat
     module = _model(event)
     if path not in context.files or not isinstance(node, ir.Call) or module is None:
         return
-    if event.name in _METHODS and not _is_unit(trace, event, module):
+    if event.name in _METHODS and not _is_unit(context, trace, event, module):
         return
     code = Code.of(context.program.tree(path))
     state = found.setdefault(node, State(code, node))
@@ -88,13 +97,23 @@ def _model(event: Call) -> Object | None:
     return found if isinstance(found, Object) else None
 
 
-def _is_unit(trace: Trace, event: Call, module: Object) -> bool:
-    """True if FSDP1 wraps a module, or a part of it, before the call."""
+def _is_unit(context: Context, trace: Trace, event: Call, module: Object) -> bool:
+    """True if FSDP1 surely can wrap a module, or a part of it, before the call."""
     return any(
         shard.generation is Generation.FSDP1
         and shard.time < event.time
         and (shard.module is module or module in shard.module.ancestors())
+        and context.program.together(event.site, shard.site)
         for shard in trace.of(Shard)
+    )
+
+
+def _wraps_by_ddp(context: Context) -> bool:
+    """True if the program wraps a model with DDP somewhere."""
+    return any(
+        isinstance(node, ir.Call) and context.name(code, node.func) in WRAPPERS
+        for code in context.codes("DataParallel")
+        for node in code.walk("DataParallel", "DDP")
     )
 
 

@@ -27,6 +27,9 @@ from fsdplint.migrate.fsdp2.state_calls import State, found_states
 from fsdplint.migrate.fsdp2.state_uses import check_uses
 from fsdplint.migrate.step import Change, Context, Found, Kept, Question
 
+# Source: a run on two ranks, torch 2.13.
+_DDP = "of a model that DDP wraps instead, the keys are without `module.`"
+
 
 def states(context: Context) -> Iterator[Found]:
     """Yield a change for each choice of a state dict type, and for each call that none governs."""
@@ -151,7 +154,8 @@ def _rewritten(
         )
     if state.is_conversion:
         return optimizer_load(code, call, kind, imports, shares_steps=state.shares_steps)
-    return rewrite(code, call, kind, imports)
+    done = rewrite(code, call, kind, imports)
+    return replace(done, differs=done.differs or _DDP) if state.may_be_ddp else done
 
 
 def _kind_of(

@@ -30,6 +30,8 @@ def _definitions(context: Context, code: Code) -> Iterator[Change]:
     for node in code.walk("=", *FSDP1_WORDS):
         if not isinstance(node, ir.Assign) or len(node.targets) != 1:
             continue
+        if isinstance(code.scope(node), ir.ClassDef) or code.looks_up_variables:
+            continue
         target = node.targets[0]
         if not isinstance(target, ir.Name) or not _is_setting(context, code, node.value):
             continue
@@ -96,16 +98,17 @@ def _is_read(
 
 
 def _is_imported(context: Context, code: Code, name: str) -> bool:
-    """Return whether another file may get a name from this one."""
-    project = context.program.project
-    for path in context.files - {code.path}:
-        imports = project.imports(Path(path))
+    """Return whether another file may get a name from this one: it imports it, or all of it."""
+    project, own = context.program.project, Path(code.path)
+    for path in map(Path, context.files - {code.path}):
+        imports, folder = project.imports(path), path.parent
         for module, level, member in imports.bindings.values():
-            own = project.find(module, level, Path(path).parent)
-            if own == Path(code.path) and member in (name, None):
+            whole = ".".join(filter(None, (module, member)))
+            if project.find(whole, level, folder) == own:
                 return True
-        stars = [project.find(*each, Path(path).parent) for each in imports.stars]
-        if Path(code.path) in stars:
+            if member in (name, None) and project.find(module, level, folder) == own:
+                return True
+        if own in (project.find(*each, folder) for each in imports.stars):
             return True
     return False
 
