@@ -286,6 +286,31 @@ fully_shard(model, mp_policy=half)"""
     assert [entry.found.differs for entry in plan.of(Change)] == ["FSDP2 does not cast buffers", ""]
 
 
+def test_policies_that_cast_differently_say_what_units_cast(tmp_path: Path) -> None:
+    before = """\
+from torch.distributed.fsdp import MixedPrecision
+
+half = MixedPrecision(param_dtype=torch.half, cast_forward_inputs=False, reduce_dtype=torch.half)
+brain = MixedPrecision(torch.bfloat16, torch.float32, cast_forward_inputs=True)
+full = MixedPrecision()
+
+
+def shard(model, policy):
+    model.layer = FSDP(model.layer, mixed_precision=policy)
+    return FSDP(model, mixed_precision=policy)
+"""
+    plan = planned(tmp_path, _HEAD + before)
+    text = migrated(plan)
+    assert "half = MixedPrecisionPolicy(param_dtype=torch.half, cast_forward_inputs=False, " in text
+    assert "brain = MixedPrecisionPolicy(torch.bfloat16, torch.float32)\n" in text
+    assert "full = MixedPrecisionPolicy(cast_forward_inputs=False)\n" in text
+    assert text.count("replace(mp_policy, cast_forward_inputs=True)") == 2
+    roots = "MixedPrecision(cast_root_forward_inputs=False)"
+    (kept, *_) = planned(tmp_path, f"{_HEAD}{before}other = {roots}\n").of(Kept)
+    assert isinstance(kept.found, Kept)
+    assert kept.found.reason.startswith("some policies of the program have the root cast")
+
+
 def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
     text = f"{_HEAD}\n\ndef shard(model, strategy):\n    return FSDP(model, None, strategy)\n"
     plan = planned(tmp_path, text)
@@ -414,6 +439,21 @@ def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
     assert after.encode().decode() == before.encode().decode().replace(old, new).replace(
         "model = FSDP(model)", "fully_shard(model)"
     )
+
+
+def test_a_finding_in_the_lines_that_change_is_not_new(tmp_path: Path) -> None:
+    body = """\
+from transformers import AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+if torch.cuda.is_available():
+    sharded = FSDP(model, device_id=torch.cuda.current_device())
+else:
+    sharded = FSDP(model)
+"""
+    plan = planned(tmp_path, _HEAD + body)
+    assert [finding.rule for finding in plan.outcome.findings] == ["only-root-sharded"] * 2
+    assert migrated(plan).endswith("    sharded = model\n    fully_shard(sharded)\n")
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,11 @@ SHARDED_CONFIGS = frozenset(
     f"torch.distributed.fsdp.{name}"
     for name in ("ShardedStateDictConfig", "ShardedOptimStateDictConfig")
 )
+# Configs of local states, which hold FSDP1's flat parameters.
+LOCAL_CONFIGS = frozenset(
+    f"torch.distributed.fsdp.{name}"
+    for name in ("LocalStateDictConfig", "LocalOptimStateDictConfig")
+)
 # Strategies that shard over the second dimension of a mesh and replicate over the first. Source: a
 # run on four ranks, torch 2.13.
 HYBRID_STRATEGIES = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})

@@ -13,9 +13,9 @@ from fsdplint.fixes.names import dotted, fresh
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
-from fsdplint.knowledge.policies import MIXED_PRECISION, MIXED_PRECISION_POLICY
+from fsdplint.knowledge.policies import MIXED_PRECISION_POLICY
 from fsdplint.migrate.fsdp2.calls import definition
-from fsdplint.migrate.fsdp2.policies import casts_inputs
+from fsdplint.migrate.fsdp2.policies import castings
 from fsdplint.migrate.fsdp2.strategies import (
     HYBRID,
     KEEPING,
@@ -248,27 +248,21 @@ class _Conversion:
         text = self.text(value)
         if _may_be_none(self.code, value):
             text = f"({text}) or {policy}()" if not dotted(value) else f"{text} or {policy}()"
-        root, blocks = self._casting()
         if dotted(value) is None or " or " in text:
             name = fresh(self.code, self.call, "mp_policy")
             self.settings.before.append(f"{name} = {text}")
             text = name
         replace = self.imports.name("dataclasses", "replace")
-        kept, off = text, f"{replace}({text}, cast_forward_inputs=False)"
-        self.settings.root["mp_policy"] = kept if root else off
-        self.settings.blocks["mp_policy"] = kept if blocks else off
-
-    def _casting(self) -> tuple[bool, bool]:
-        """Return whether the root, and the other units, cast inputs, by all policies there are."""
-        found = {
-            casts_inputs(code, node)
-            for code in self.context.codes("MixedPrecision")
-            for node in ir.walk(code.module)
-            if isinstance(node, ir.Call) and self.context.name(code, node.func) == MIXED_PRECISION
-        }
+        found = castings(self.context)
         if len(found) > 1:
-            raise NoFixError("the program has policies that cast inputs and others that do not")
-        return found.pop() if found else (True, False)
+            # Each policy says what the units cast, and FSDP1's root casts in any case.
+            self.settings.root["mp_policy"] = f"{replace}({text}, cast_forward_inputs=True)"
+            self.settings.blocks["mp_policy"] = text
+            return
+        root, blocks = found.pop() if found else (True, False)
+        off = f"{replace}({text}, cast_forward_inputs=False)"
+        self.settings.root["mp_policy"] = text if root else off
+        self.settings.blocks["mp_policy"] = text if blocks else off
 
     def offload(self, value: ir.Expr) -> None:
         self.settings.shared["offload_policy"] = self.text(value)
