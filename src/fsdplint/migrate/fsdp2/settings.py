@@ -134,7 +134,6 @@ _NEEDLESS = frozenset(
         "backward_prefetch",
         "forward_prefetch",
         "limit_all_gathers",
-        "param_init_fn",
         "use_orig_params",
     }
 )
@@ -299,11 +298,11 @@ class _Conversion:
         state = fresh(code, self.call, "full_state")
         load = self.imports.name(HELPERS, "set_model_state_dict")
         options = self.imports.name(HELPERS, "StateDictOptions")
-        known = isinstance(value, ir.Constant)
+        known = self._synchronizes
         indent = "" if known else unit
         if not known:
             self.settings.after.append(f"if {self.text(value)}:")
-        if not known or "param_init_fn" in self.given:
+        elif "param_init_fn" in self.given:
             device = self._empty_device()
             self.settings.after += [
                 f"{indent}if any(p.is_meta for p in {model}.parameters()):",
@@ -321,6 +320,45 @@ class _Conversion:
             f"del {state}",
         ]
 
+    @property
+    def _synchronizes(self) -> bool:
+        """Whether the state of rank 0 surely replaces what the other ranks have."""
+        return isinstance(self.given.get("sync_module_states"), ir.Constant)
+
+    def initialize(self, value: ir.Expr) -> None:
+        """Run the function on what is on the meta device, unless rank 0's state replaces it.
+
+        FSDP1 runs it before it shards a unit, when only the unit is whole on each rank.
+
+        Raises:
+            UndecidedError: the user has not said whether to run it before or after sharding.
+        """
+        if self._synchronizes:
+            return
+        model = self.settings.model
+        question = Question(
+            self.span,
+            "meta-device",
+            f"Initialize `{model}` before it is sharded, when each rank holds all of it, or after?",
+            ("before", "after"),
+        )
+        early = decided(self.context, question) == "before"
+        lines = self.settings.before if early else self.settings.after
+        code, unit, name = self.code, self.code.unit, dotted(value)
+        if name is None:
+            name = fresh(code, self.call, "param_init_fn")
+            lines.append(f"{name} = {self.text(value)}")
+        given = "" if isinstance(definition(code, value), ir.Lambda) else f"{name} and "
+        module = fresh(code, self.call, "module")
+        own = f"(*{module}.parameters(recurse=False), *{module}.buffers(recurse=False))"
+        lines += [
+            f"for {module} in {model}.modules():",
+            f"{unit}tensors = {own}",
+            f"{unit}if {given}any(tensor.is_meta for tensor in tensors):",
+            f"{unit}{unit}{name}({module})",
+        ]
+        self.settings.differs = "the modules are initialized in another order"
+
     def _empty_device(self) -> str:
         device = self.given.get("device_id")
         return self.device_type if device is None else self.text(device)
@@ -333,6 +371,7 @@ _CONVERSIONS = {
     "ignored_modules": _Conversion.ignored_modules,
     "ignored_states": _Conversion.ignored_states,
     "mixed_precision": _Conversion.precision,
+    "param_init_fn": _Conversion.initialize,
     "process_group": _Conversion.process_group,
     "sharding_strategy": _Conversion.strategy,
     "sync_module_states": _Conversion.sync,
