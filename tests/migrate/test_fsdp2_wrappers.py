@@ -10,6 +10,7 @@ import pytest
 from fsdplint.migrate.fsdp2 import FSDP2
 from fsdplint.migrate.plan import Plan, make_plan
 from fsdplint.migrate.step import Change, Kept, Question
+from fsdplint.migrate.text import plan_as_text
 
 _HEAD = """\
 import torch
@@ -433,6 +434,7 @@ def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
         f'{{"cells": [{cells}], "metadata": {{}}, "nbformat": 4, "nbformat_minor": 5}}'
     )
     plan = make_plan(FSDP2, [str(notebook)], {})
+    assert plan_as_text(plan).splitlines()[1:] == ["    2:1  shard `model` with `fully_shard`"]
     ((before, after),) = plan.files
     new = '"from torch.distributed.fsdp import fully_shard"'
     old = '"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP"'
