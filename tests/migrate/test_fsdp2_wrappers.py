@@ -185,6 +185,22 @@ _CALLS = {
         model = FSDP(model, cpu_offload=CPUOffload(offload_params=True))""",
         "fully_shard(model, offload_policy=CPUOffloadPolicy())",
     ),
+    "a value on several lines": (
+        """\
+        model = FSDP(
+            model,
+            mixed_precision=(
+                half
+                if torch.cuda.is_bf16_supported()
+                else None
+            ),
+        )""",
+        """\
+        mp_policy = (half
+        if torch.cuda.is_bf16_supported()
+        else None) or MixedPrecisionPolicy()
+        fully_shard(model, mp_policy=mp_policy)""",
+    ),
     "settings in a dict": (
         "settings = dict(device_mesh=mesh, use_orig_params=True)\nmodel = FSDP(model, **settings)",
         "fully_shard(model, mesh=mesh)",

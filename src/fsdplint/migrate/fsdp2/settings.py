@@ -24,6 +24,7 @@ from fsdplint.migrate.fsdp2.strategies import (
     is_one_of,
     mentioned,
 )
+from fsdplint.migrate.sharding import on_its_own
 from fsdplint.migrate.step import Context, Question
 
 # The answers to which strategy an expression selects.
@@ -164,12 +165,15 @@ class _Conversion:
         return '"cpu"' if cpu else '"cuda"'
 
     def text(self, value: ir.Expr) -> str:
-        """Return the source of a value, its later lines indented as far as the statement is."""
+        """Return the source of a value, its later lines indented as far as the statement is.
+
+        It is in parentheses if it stands on several lines and has no others of its own.
+        """
         lines = self.code.slice(value).splitlines()
         was = self.code.indentation(value)
         own = self.code.indentation(self.code.statement(self.call))
         later = (f"{own}{line.removeprefix(was)}" for line in lines[1:])
-        return self.code.newline.join([lines[0], *later])
+        return on_its_own(self.code.newline.join([lines[0], *later]))
 
     def mesh(self, sizes: str) -> str:
         make = self.imports.name(DEVICE_MESH_PACKAGE, "init_device_mesh")
@@ -246,7 +250,8 @@ class _Conversion:
         policy = self.imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
         text = self.text(value)
         if _may_be_none(self.code, value):
-            text = f"({text}) or {policy}()" if not dotted(value) else f"{text} or {policy}()"
+            text = text if dotted(value) or text.startswith("(") else f"({text})"
+            text = f"{text} or {policy}()"
         if dotted(value) is None or " or " in text:
             name = fresh(self.code, self.call, "mp_policy")
             self.settings.before.append(f"{name} = {text}")
