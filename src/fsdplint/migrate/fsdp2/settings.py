@@ -17,6 +17,7 @@ from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
 from fsdplint.knowledge.policies import MIXED_PRECISION_POLICY
 from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.fsdp2.filled import items
 from fsdplint.migrate.fsdp2.policies import castings
 from fsdplint.migrate.step import Context, Question
 
@@ -87,14 +88,10 @@ def _unpacked(code: Code, value: ir.Expr) -> Mapping[str, ir.Expr]:
     unpacks = [n for n in uses if getattr(code.parent(n), "star", "") == "**"]
     if name is not None and len(uses) - len(unpacks) != 1:
         raise hidden
-    if isinstance(made, ir.DictDisplay):
-        keys = [key.value if isinstance(key, ir.Constant) else None for key, _ in made.items]
-        if all(isinstance(key, str) for key in keys):
-            return {str(key): item for key, (_, item) in zip(keys, made.items, strict=True)}
-    is_dict = isinstance(made, ir.Call) and dotted(made.func) == "dict"
-    if isinstance(made, ir.Call) and is_dict and all(each.keyword for each in made.args):
-        return {str(each.keyword): each.value for each in made.args}
-    raise hidden
+    found = items(made)
+    if found is None:
+        raise hidden
+    return found
 
 
 def settings_of(
