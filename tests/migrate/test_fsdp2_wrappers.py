@@ -10,6 +10,7 @@ import pytest
 from fsdplint.migrate.fsdp2 import FSDP2
 from fsdplint.migrate.plan import Plan, make_plan
 from fsdplint.migrate.step import Change, Kept, Question
+from fsdplint.migrate.text import plan_as_text
 
 _HEAD = """\
 import torch
@@ -100,9 +101,64 @@ _CALLS = {
         model = FSDP(model, sharding_strategy=ShardingStrategy.NO_SHARD)""",
         """\
         fully_shard(
-            model, mesh=init_device_mesh("cuda", (dist.get_world_size(), 1), """
-        """mesh_dim_names=("replicate", "shard"))
+            model,
+            mesh=init_device_mesh(
+                "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+            ),
         )""",
+    ),
+    "chosen at run time": (
+        """\
+        from torch.distributed.fsdp import ShardingStrategy
+        kinds = {"full": ShardingStrategy.FULL_SHARD, "grad": ShardingStrategy.SHARD_GRAD_OP}
+        model = FSDP(model, sharding_strategy=kinds[name])""",
+        """\
+        kinds = {"full": ShardingStrategy.FULL_SHARD, "grad": ShardingStrategy.SHARD_GRAD_OP}
+        sharding_strategy = kinds[name]
+        fully_shard(
+            model, reshard_after_forward=sharding_strategy is not ShardingStrategy.SHARD_GRAD_OP
+        )""",
+    ),
+    "replicated at run time": (
+        """\
+        from torch.distributed.fsdp import ShardingStrategy
+        kind = ShardingStrategy.NO_SHARD if small else ShardingStrategy.FULL_SHARD
+        def shard(model, kind):
+            return FSDP(model, sharding_strategy=kind)""",
+        """\
+        kind = ShardingStrategy.NO_SHARD if small else ShardingStrategy.FULL_SHARD
+        def shard(model, kind):
+            mesh = None
+            if kind is ShardingStrategy.NO_SHARD:
+                mesh = init_device_mesh(
+                    "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+                )
+            fully_shard(model, mesh=mesh)
+            return model""",
+    ),
+    "hybrid at run time": (
+        """\
+        from torch.distributed.fsdp import ShardingStrategy as Kind
+        kind = Kind._HYBRID_SHARD_ZERO2
+        def shard(model, kind=Kind.HYBRID_SHARD):
+            return FSDP(model, None, kind)""",
+        """\
+        kind = Kind._HYBRID_SHARD_ZERO2
+        def shard(model, kind=Kind.HYBRID_SHARD):
+            mesh = None
+            if kind in (Kind.HYBRID_SHARD, Kind._HYBRID_SHARD_ZERO2):
+                mesh = init_device_mesh(
+                    "cuda",
+                    (
+                        dist.get_world_size() // torch.cuda.device_count(),
+                        torch.cuda.device_count(),
+                    ),
+                    mesh_dim_names=("replicate", "shard"),
+                )
+            fully_shard(
+                model, reshard_after_forward=kind is not Kind._HYBRID_SHARD_ZERO2, mesh=mesh
+            )
+            return model""",
     ),
     "mesh": ("model = FSDP(model, device_mesh=mesh)", "fully_shard(model, mesh=mesh)"),
     "process group": (
@@ -421,8 +477,15 @@ def step(trainer, loss, accelerator, last):
     assert "trainer.model.no_sync()" in kept
 
 
-def test_tests_and_annotations_name_the_units_of_fsdp2(tmp_path: Path) -> None:
+def test_tests_and_annotations_name_the_classes_of_fsdp2(tmp_path: Path) -> None:
     before = """\
+from torch.distributed.fsdp import CPUOffload, MixedPrecision
+
+
+def policies(offload: CPUOffload) -> tuple[MixedPrecision, CPUOffload]:
+    return MixedPrecision(), offload
+
+
 def wrap(model) -> FSDP:
     model = FSDP(model)
     return model if isinstance(model, (FSDP, nn.Linear)) else None
@@ -432,6 +495,12 @@ def units(model: FSDP):
     return FSDP.fsdp_modules(model)
 """
     after = """\
+
+
+def policies(offload: OffloadPolicy) -> tuple[MixedPrecisionPolicy, OffloadPolicy]:
+    return MixedPrecisionPolicy(), offload
+
+
 def wrap(model) -> FSDPModule:
     fully_shard(model)
     return model if isinstance(model, (FSDPModule, nn.Linear)) else None
@@ -455,6 +524,7 @@ def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
         f'{{"cells": [{cells}], "metadata": {{}}, "nbformat": 4, "nbformat_minor": 5}}'
     )
     plan = make_plan(FSDP2, [str(notebook)], {})
+    assert plan_as_text(plan).splitlines()[1:] == ["    2:1  shard `model` with `fully_shard`"]
     ((before, after),) = plan.files
     new = '"from torch.distributed.fsdp import fully_shard"'
     old = '"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP"'

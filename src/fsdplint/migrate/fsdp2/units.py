@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -43,13 +44,23 @@ def units(context: Context, code: Code, call: ir.Call, policy: ir.Expr | None) -
     if policy is None or (isinstance(policy, ir.Constant) and policy.value is None):
         return Units()
     made = definition(code, policy)
-    test = _test(context, code, made) if _means_the_same(code, made, call) else None
+    same = made is policy or _means_the_same(code, made, call)
+    test = _test(context, code, made) if same else None
     if test is not None:
         return test
     if any(True for _ in context.codes("CustomPolicy")):
         raise NoFixError("only FSDP1 can ask a `CustomPolicy`; shard the modules by hand")
+    what = f"each module that `{code.short(policy)}` selects"
+    return Units(policy=_on_one_line(code, policy), what=what)
+
+
+def _on_one_line(code: Code, policy: ir.Expr) -> str:
     text = code.slice(policy)
-    return Units(policy=text, what=f"each module that `{code.short(policy)}` selects")
+    if code.comments(policy.start, policy.end) or '"""' in text or "'''" in text:
+        return text
+    lines = [line.strip() for line in text.splitlines()]
+    text = re.sub(r"([(\[{]) ", r"\1", " ".join(lines))
+    return re.sub(r",? ([)\]}])", r"\1", text) if len(lines) > 1 else text
 
 
 def _means_the_same(code: Code, made: ir.Expr, call: ir.Call) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,6 +98,17 @@ def _is_read(
     return everywhere and _is_imported(context, code, name)
 
 
+def _is_written(code: Code, name: str) -> bool:
+    """Return whether a name is in the code beside imports, as in an annotation."""
+    for found in re.finditer(rf"(?<![.\w]){re.escape(name)}\b", code.text):
+        at = found.start()
+        if code.in_string(at) or code.comments(code.line_start(at), at):
+            continue
+        if not any(each.start <= at < each.end for each in code.imports):
+            return True
+    return False
+
+
 def _is_imported(context: Context, code: Code, name: str) -> bool:
     """Return whether another file may get a name from this one: it imports it, or all of it."""
     project, own = context.program.project, Path(code.path)
@@ -121,7 +133,8 @@ def _imports(context: Context, code: Code) -> Iterator[Change]:
             continue
         name = binding.name.split(".")[0]
         everywhere = isinstance(code.parent(binding.statement), ir.Module)
-        if _is_read(context, code, name, binding.statement, everywhere=everywhere):
+        read = _is_read(context, code, name, binding.statement, everywhere=everywhere)
+        if read or _is_written(code, name):
             continue
         edit = next(dropped(code, binding), None)
         if edit is not None and _is_spare(code, binding.statement):

@@ -1,0 +1,58 @@
+"""Long lines of new code, broken as a formatter does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fsdplint.files.lexing import TOKEN
+
+WIDTH = 88
+_OPENING, _CLOSING = "([{", ")]}"
+_MARK = re.compile(r"[][(){},]")
+
+
+def wrapped(line: str, unit: str, width: int = WIDTH) -> list[str]:
+    """Break a long line in the brackets that it ends with: what they hold goes on a line of its
+    own, or if that is too long, each item does.
+
+    Args:
+        unit: one level of indentation.
+        width: how many columns there are for the line with its own indentation.
+    """
+    body = line.rstrip(",:")
+    opened = [at for at, mark, depth in _marks(body) if mark in _OPENING and not depth]
+    if len(line) <= width or not opened or not body.endswith(tuple(_CLOSING)):
+        return [line]
+    start, end = opened[-1] + 1, len(body) - 1
+    first, inside, last = line[:start], line[start:end], line[end:]
+    called = re.search(r"[\w\])]$", first[:-1]) is not None
+    if not inside or (called and first.endswith("[")):
+        return [line]
+    own = line[: len(line) - len(line.lstrip())]
+    indent = own + unit
+    lines = [indent + inside]
+    items = _items(inside)
+    if len(lines[0]) > width and " for " not in inside and (called or len(items) > 1):
+        lines = [part for item in items for part in wrapped(f"{indent}{item},", unit, width)]
+    return [first, *lines, own + last]
+
+
+def _marks(text: str) -> Iterator[tuple[int, str, int]]:
+    """Yield the place of each bracket and comma outside strings, and how many are around it."""
+    depth = 0
+    strings = [t.span() for t in TOKEN.finditer(text) if t.lastgroup == "string"]
+    for found in _MARK.finditer(text):
+        at, mark = found.start(), found.group()
+        if any(start <= at < end for start, end in strings):
+            continue
+        depth -= mark in _CLOSING
+        yield at, mark, depth
+        depth += mark in _OPENING
+
+
+def _items(text: str) -> list[str]:
+    """Return what commas separate."""
+    commas = [at for at, mark, depth in _marks(text) if mark == "," and not depth]
+    edges = zip([0, *(at + 1 for at in commas)], [*commas, len(text)], strict=True)
+    return [item for start, end in edges if (item := text[start:end].strip())]
