@@ -213,8 +213,6 @@ _CALLS = {
             full_state = model.state_dict()
             fully_shard(model, mesh=mesh if replicated else None)
             if args.synced:
-                if any(p.is_meta for p in model.parameters()):
-                    model.to_empty(device="cuda")
                 set_model_state_dict(
                     model,
                     full_state,
@@ -227,8 +225,6 @@ _CALLS = {
             full_state = model.state_dict()
             fully_shard(model, mesh=mesh if replicated else None, offload_policy=offload)
             if args.synced:
-                if any(p.is_meta for p in model.parameters()):
-                    model.to_empty(device="cuda")
                 set_model_state_dict(
                     model,
                     full_state,

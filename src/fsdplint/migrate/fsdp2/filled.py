@@ -10,6 +10,7 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import clash, dotted, written_between
+from fsdplint.migrate.fsdp2.calls import are_alternatives
 from fsdplint.migrate.step import Change
 
 # Arguments for which None is as good as none.
@@ -169,23 +170,12 @@ def _reaches(code: Code, statement: ir.Stmt, call: ir.Call) -> ir.If | bool:
         nested = any(isinstance(each, ir.If) for each in (*owner.body, *owner.orelse))
         if not nested and any(each in around for each in code.block(owner).statements):
             return owner
-    inner: ir.Node = statement
-    for above in code.ancestors(statement):
-        if above in around:
-            other = isinstance(above, ir.If) and not _same_arm(above, inner, around)
-            if other:
-                return False
-            break
-        inner = above
+    if are_alternatives(code, statement, call):
+        return False
     raise NoFixError(
         f"`{code.short(statement)}` may set an argument of `{code.short(call)}`; pass it in the "
         "call, then migrate again"
     )
-
-
-def _same_arm(branch: ir.If, inner: ir.Node, around: set[ir.Node]) -> bool:
-    arms = (branch.body, branch.orelse)
-    return any(inner in arm and any(each in around for each in arm) for arm in arms)
 
 
 def _chosen(code: Code, filled: _Filled, branch: ir.If, old: dict[str, str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from fsdplint.migrate.fsdp2.strategies import (
     is_one_of,
     mentioned,
 )
+from fsdplint.migrate.fsdp2.units import has_units
 from fsdplint.migrate.step import Context, Question
 
 # The answers to which strategy an expression selects.
@@ -305,7 +306,12 @@ class _Conversion:
                 f"{indent}if any(p.is_meta for p in {model}.parameters()):",
                 f"{indent}{unit}{model}.to_empty(device={device})",
             ]
-        self.settings.before.append(f"{state} = {model}.state_dict()")
+        taken = f"{model}.state_dict()"
+        if has_units(self.context, code, self.call):
+            get = self.imports.name(HELPERS, "get_model_state_dict")
+            form = f"{options}(full_state_dict=True, cpu_offload=True)"
+            taken = f"{get}({model}, options={form})"
+        self.settings.before.append(f"{state} = {taken}")
         self.settings.after += [
             f"{indent}{load}(",
             f"{indent}{unit}{model},",
