@@ -96,12 +96,17 @@ def _precision(code: Code, made: ir.Call, *, each_says: bool) -> Change:
         edits = _with_reduction(code, made, edits)
     if len(names) > len(_KEPT) and argument(made, "cast_forward_inputs") is None:
         at = kept[-1].end if kept else made.end - 1
-        text = f"{', ' if kept else ''}cast_forward_inputs=False"
+        apart = f",{code.newline}{code.indentation(kept[-1])}" if _on_own_line(code, kept) else ", "
+        text = f"{apart if kept else ''}cast_forward_inputs=False"
         edits.append(code.edit(at, at, text))
     span = code.edit(made.start, made.end, "").span
     differs = _BUFFERS if argument(made, "buffer_dtype") is not None else ""
     what = "replace `MixedPrecision` by `MixedPrecisionPolicy`"
     return Change(span, what, tuple(edits), (imports,), differs)
+
+
+def _on_own_line(code: Code, kept: list[ir.Argument]) -> bool:
+    return bool(kept) and code.starts_line(kept[-1])
 
 
 def _without(code: Code, made: ir.Call, kept: list[ir.Argument]) -> list[Edit]:

@@ -10,6 +10,7 @@ from fsdplint.finding import Span
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted, fresh
+from fsdplint.fixes.wrapping import on_one_line
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
@@ -163,11 +164,11 @@ class _Conversion:
         return '"cpu"' if cpu else '"cuda"'
 
     def text(self, value: ir.Expr) -> str:
-        """Return the source of a value, its later lines indented as far as the statement is.
+        """Return the source of a value, on as many lines as its comments need.
 
-        It is in parentheses if it stands on several lines and has no others of its own.
+        It is in parentheses if it is on several lines and has no others of its own.
         """
-        lines = self.code.slice(value).splitlines()
+        lines = on_one_line(self.code, value).splitlines()
         was = self.code.indentation(value)
         own = self.code.indentation(self.code.statement(self.call))
         later = (f"{own}{line.removeprefix(was)}" for line in lines[1:])
