@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # The module of each migration, and what it does.
 _MIGRATIONS: Mapping[str, tuple[str, str]] = {
     "fsdp2": ("fsdplint.migrate.fsdp2", "Move a program from FSDP1 to FSDP2."),
+    "dcp": ("fsdplint.migrate.dcp", "Move checkpoints from torch.save to distributed ones."),
 }
 
 

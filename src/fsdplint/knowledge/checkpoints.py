@@ -11,6 +11,9 @@ ASYNC_SAVE = f"{CHECKPOINT}.async_save"
 LOAD_STATE_DICT = f"{CHECKPOINT}.load_state_dict"
 SAVE_STATE_DICT = f"{CHECKPOINT}.save_state_dict"
 HELPERS = f"{CHECKPOINT}.state_dict"
+STATE_OPTIONS = f"{HELPERS}.StateDictOptions"
+TORCH_SAVE = "torch.save"
+TORCH_LOAD = "torch.load"
 # With `rank0_only=True`, FSDP1 gives the other ranks an empty dict (run on torch 2.13).
 RANK0_CONFIGS = frozenset(
     f"torch.distributed.fsdp.{name}" for name in ("FullStateDictConfig", "FullOptimStateDictConfig")
@@ -51,7 +54,7 @@ ALWAYS_THERE = frozenset(
         SET_MODEL_STATE,
         SET_OPTIMIZER_STATE,
         SET_STATE,
-        f"{HELPERS}.StateDictOptions",
+        STATE_OPTIONS,
         f"{CHECKPOINT}.FileSystemReader",
         f"{CHECKPOINT}.FileSystemWriter",
         DTENSOR,

@@ -1,0 +1,241 @@
+"""`torch.load` of a checkpoint to `dcp.load`, beside which files of `torch.save` load as before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.state_files import plain_loads
+from fsdplint.files.lexing import indented
+from fsdplint.finding import Edit
+from fsdplint.fixes.arguments import argument_of
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import binders, dotted, fresh
+from fsdplint.knowledge.checkpoints import CHECKPOINT, HELPERS, SET_STATE
+from fsdplint.migrate.dcp.plain import Counted, template
+from fsdplint.migrate.dcp.reads import Load, Taken, argument
+from fsdplint.migrate.dcp.states import kept_options, with_options
+from fsdplint.migrate.dcp.writes import Entry, Write
+from fsdplint.migrate.step import Change, Context
+
+_EXISTS = ("os.path.isfile",)
+
+
+def resumed(context: Context, load: Load, write: Write) -> Change:
+    """Return the change of a load of what ``write`` writes.
+
+    Raises:
+        NoFixError: something stands in the way.
+        Counted: a question has to be answered first.
+    """
+    code, call, place = load.code, load.call, load.place
+    if load.whole is not None:
+        raise NoFixError(
+            f"`{code.short(code.statement(load.whole))}` hands on the whole checkpoint, so its "
+            "keys are not known here; load it where they are read"
+        )
+    if not code.alone(place) or code.is_elif(place):
+        raise NoFixError("the load shares its line with other code; give it a line of its own")
+    imports = Imports(code, call)
+    dcp, os = imports.module(CHECKPOINT, "dcp"), imports.module("os", "os")
+    name = load.name or fresh(code, call, "checkpoint")
+    flag = fresh(code, call, "is_file")
+    path = code.slice(load.path) if dotted(load.path) else fresh(code, call, "checkpoint_path")
+    unit, newline = code.unit, code.newline
+    lines = [] if dotted(load.path) else [f"{path} = {code.slice(load.path)}"]
+    lines += [f"{flag} = {os}.path.isfile({path})", f"if {flag}:  # written by torch.save"]
+    lines += [f"{unit}{name} = {_mapped(code, call, load.path, path)}", "else:"]
+    made = list(_template(context, load, write, imports))
+    lines += [f"{unit}{line}" for line in _display(name, made, unit)]
+    lines += [f"{unit}{dcp}.load({name}, checkpoint_id={path})"]
+    text = indented("".join(f"{line}{newline}" for line in lines), code.indentation(place))
+    edits = [*_uses(context, load, flag, imports), *_tests(context, load, imports)]
+    start, end = code.extent(place)
+    if load.name:
+        comments = code.text[start : code.line_start(code.head(place))]
+        edits.append(code.edit(start, end, comments + text))
+    else:
+        edits += [code.insert_lines(start, text), code.edit(call.start, call.end, name)]
+    span = code.edit(call.start, call.end, "").span
+    what = f"read `{code.short(load.path)}` with `dcp.load`, or with `torch.load` if it is a file"
+    return Change(span, what, tuple(dict.fromkeys(edits)), (imports,))
+
+
+def _mapped(code: Code, call: ir.Call, path: ir.Expr, name: str) -> str:
+    """Return the text of the old load, which reads of the file only what a rank needs."""
+    before, after = code.text[call.start : path.start], code.text[path.end : call.end]
+    text = f"{before}{name}{after}"
+    keywords = {each.keyword for each in call.args}
+    if "mmap" not in keywords and None not in {k for k in keywords if k}:
+        text = re.sub(r",?\s*\)$", ", mmap=True)", text)
+    if "weights_only" not in keywords:
+        text = re.sub(r"\)$", ", weights_only=True)", text)
+    return text
+
+
+def _display(name: str, items: Sequence[tuple[str, str]], unit: str) -> Iterator[str]:
+    if [key for key, _ in items] == [""]:
+        yield f"{name} = {items[0][1]}"
+        return
+    yield f"{name} = {{"
+    yield from (f'{unit}"{key}": {text},' for key, text in items)
+    yield "}"
+
+
+def _template(
+    context: Context, load: Load, write: Write, imports: Imports
+) -> Iterator[tuple[str, str]]:
+    """Yield the keys that a program reads, with a value of the kind that is saved."""
+    taken = {each.key: each for each in load.taken}
+    for each in load.taken:  # one whose call says what it is goes first
+        taken[each.key] = each if each.kind else taken[each.key]
+    for entry in write.entries:
+        found = taken.pop(entry.key, None)
+        if found is not None:
+            yield entry.key, _value(context, load, found, entry, imports, write)
+    lost = [key for key, each in taken.items() if isinstance(each.node, ir.Subscript)]
+    if lost:
+        raise NoFixError(f"`{lost[0]}` is read from the checkpoint, but nothing saves it")
+
+
+def _value(
+    context: Context, load: Load, taken: Taken, entry: Entry, imports: Imports, write: Write
+) -> str:
+    code = load.code
+    if entry.state is None:
+        if taken.kind == "object" and taken.call is not None:
+            owner = _receiver(taken.call)
+            _check_bound(code, load, owner)
+            return f"{code.slice(owner)}.state_dict()"
+        return template(context, load.code, taken, entry, write)
+    model, optimizer = _owners(load, taken, bool(entry.state.optimizer))
+    for each in (model, optimizer):
+        if each is not None:
+            _check_bound(code, load, each)
+    kind = "model" if optimizer is None else "optimizer"
+    getter = imports.name(HELPERS, f"get_{kind}_state_dict")
+    given = ", ".join(code.slice(each) for each in (model, optimizer) if each is not None)
+    return f"{getter}({given}{with_options(entry.state.options, imports)})"
+
+
+def _receiver(call: ir.Call) -> ir.Expr:
+    assert isinstance(call.func, ir.Attribute)
+    return call.func.value
+
+
+def _owners(load: Load, taken: Taken, of_optimizer: bool) -> tuple[ir.Expr, ir.Expr | None]:
+    """Return the model that a state is loaded into, and the optimizer if it is one's.
+
+    Raises:
+        NoFixError: the program does not show it.
+    """
+    call = taken.call
+    if call is None or not taken.kind:
+        raise NoFixError(
+            f"it is not known what `{load.code.short(taken.node)}` is loaded into; load it with "
+            "the state dict helpers, then migrate again"
+        )
+    if taken.kind == "object":
+        owner = _receiver(call)
+        return (_model(load), owner) if of_optimizer else (owner, None)
+    model = argument(call, 0, "model")
+    return model, argument(call, 1, "optimizers") if of_optimizer else None
+
+
+def _model(load: Load) -> ir.Expr:
+    """Return the model that the same code loads.
+
+    Raises:
+        NoFixError: there is none.
+    """
+    for each in load.taken:
+        if each.call is not None and each.kind == "model":
+            return argument(each.call, 0, "model")
+    owners = [
+        _receiver(each.call)
+        for each in load.taken
+        if each.call is not None and each.kind == "object" and "model" in each.key
+    ]
+    if len(owners) != 1:
+        raise NoFixError("the model of the optimizer is not known here; load its state by hand")
+    return owners[0]
+
+
+def _check_bound(code: Code, load: Load, owner: ir.Expr) -> None:
+    """Raise `NoFixError` if what is loaded into is not there yet where the file is read."""
+    path = dotted(owner)
+    if path is None:
+        raise NoFixError(f"`{code.short(owner)}` has no name; give it one before the load")
+    root, scope = path.split(".")[0], code.function(load.call) or code.module
+    bound = [each.start for each in binders(code, scope).get(root, [])]
+    if bound and min(bound) > load.place.start:
+        raise NoFixError(
+            f"the file is read before `{root}` is built, and DCP loads into what is there; read "
+            f"it below, and what is needed earlier from a file of its own"
+        )
+
+
+def _uses(context: Context, load: Load, flag: str, imports: Imports) -> Iterator[Edit]:
+    """Yield the edits of the code that takes state from the checkpoint."""
+    code = load.code
+    sharded = {fact.call.site.node for fact in plain_loads(context.program)}
+    for taken in load.taken:
+        if taken.choice is not None:
+            yield code.edit(taken.choice.start, taken.choice.end, code.slice(taken.node))
+        call = taken.call
+        if call is None:
+            continue
+        if taken.kind in ("model", "optimizer"):
+            yield from _options(context, code, call, flag, imports)
+        elif taken.kind == "object" and call in sharded:
+            of_optimizer = "optim" in taken.key
+            owner = code.slice(_receiver(call))
+            helper = imports.name(HELPERS, f"set_{'optimizer' if of_optimizer else 'model'}_state_dict")
+            options = imports.name(HELPERS, "StateDictOptions")
+            given = f"{code.slice(_model(load))}, {owner}" if of_optimizer else owner
+            value = code.slice(call.args[0].value)
+            text = f"{helper}({given}, {value}, options={options}(full_state_dict={flag}))"
+            yield code.edit(call.start, call.end, text)
+
+
+def _options(
+    context: Context, code: Code, call: ir.Call, flag: str, imports: Imports
+) -> Iterator[Edit]:
+    """Yield the edit by which a helper takes a full state from a file, and shards otherwise."""
+    given = argument_of(call, -1, "options")
+    name = imports.name(HELPERS, "StateDictOptions")
+    if given is None:
+        both = context.name(code, call.func) == SET_STATE
+        last = call.args[-1]
+        text = f", options={name}(full_state_dict={flag})"
+        if both or last.star:
+            raise NoFixError(f"`{code.short(call)}` has no options; pass `full_state_dict=True`")
+        yield code.edit(last.end, last.end, text)
+        return
+    others = kept_options(context, code, given.value)
+    meant = code.meaning(given.value)
+    keywords = [f"full_state_dict={flag}"]
+    if re.search(r"broadcast_from_rank0\s*=\s*True", code.slice(meant)):
+        keywords.append(f"broadcast_from_rank0={flag}")
+    if re.search(r"cpu_offload\s*=\s*True", code.slice(meant)):
+        keywords.append("cpu_offload=True")
+    text = f"{name}({', '.join([*keywords, *others])})"
+    yield code.edit(given.value.start, given.value.end, text)
+
+
+def _tests(context: Context, load: Load, imports: Imports) -> Iterator[Edit]:
+    """Yield the edits of tests that the path is a file, which also have to find a folder."""
+    code = load.code
+    texts = {code.slice(load.path), code.slice(code.meaning(load.path))}
+    for node in ir.walk(code.function(load.call) or code.module):
+        if not isinstance(node, ir.Call):
+            continue
+        func = node.func
+        if context.name(code, func) in _EXISTS and node.args:
+            if code.slice(node.args[0].value) in texts and isinstance(func, ir.Attribute):
+                yield code.edit(func.end - len(func.attr), func.end, "exists")
+        elif isinstance(func, ir.Attribute) and func.attr == "is_file":
+            if code.slice(func.value) in texts:
+                yield code.edit(func.end - len(func.attr), func.end, "exists")

@@ -1,0 +1,152 @@
+"""`torch.save` of a checkpoint to `dcp.save`, which every rank calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsdplint.engine import ir
+from fsdplint.files.lexing import indented
+from fsdplint.finding import Edit, Span
+from fsdplint.fixes.arguments import argument_of
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.edits import apply
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import dotted, fresh
+from fsdplint.knowledge.checkpoints import CHECKPOINT
+from fsdplint.knowledge.names import DISTRIBUTED
+from fsdplint.knowledge.suspicious_words import means_rank
+from fsdplint.migrate.dcp.guards import Guard, deletions, guard_of
+from fsdplint.migrate.dcp.states import sharded_call
+from fsdplint.migrate.dcp.writes import Write
+from fsdplint.migrate.step import Change
+
+
+def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
+    """Return the change of one write.
+
+    Args:
+        known: the tests that distinguish ranks.
+        function: "save" or "async_save".
+
+    Raises:
+        NoFixError: something stands in the way.
+    """
+    code, call = write.code, write.call
+    statement = code.statement(call)
+    if not isinstance(statement, ir.Expression) or statement.value is not call:
+        raise NoFixError("the call is part of a larger statement; give it a statement of its own")
+    _check_path(write)
+    guard = guard_of(code, statement, known)
+    imports = Imports(code, call)
+    place = statement if guard is None else guard.place
+    moved = (statement,) if guard is None else guard.moved
+    path = code.slice(write.path) if dotted(write.path) else fresh(code, call, "checkpoint_path")
+    edits = _edits(write, imports, path, function)
+    before = _cleared(imports, path, guard, code.unit)
+    if not dotted(write.path):
+        before.insert(0, f"{path} = {code.slice(write.path)}")
+    text = _text(code, moved, edits, before)
+    if guard is not None and guard.conditions:
+        text = f"if {' and '.join(guard.conditions)}:{code.newline}{indented(text, code.unit)}"
+    text = indented(text, code.indentation(place))
+    inside = [edit for each in moved for edit in edits if _within(edit, code.extent(each))]
+    others = [edit for edit in edits if edit not in inside]
+    if guard is None:
+        placed = [code.edit(*code.extent(statement), text)]
+    else:
+        placed = _placed(code, guard, text)
+    span = code.edit(call.start, call.end, "").span
+    what = f"write `{code.short(write.path)}` with `dcp.{function}` on every rank"
+    differs = f"`{code.short(write.path)}` becomes a folder"
+    return Change(span, what, (*placed, *others), (imports,), differs)
+
+
+def _check_path(write: Write) -> None:
+    code, path = write.code, write.path
+    if means_rank(code.slice(code.meaning(path))):
+        raise NoFixError("each rank writes a file of its own; give all ranks one path")
+    if isinstance(path, ir.Name):
+        for above in code.ancestors(path):
+            items = above.items if isinstance(above, ir.With) else ()
+            if any(dotted(item.target) == path.id for item in items if item.target is not None):
+                raise NoFixError("it writes to an open file; give `torch.save` the path")
+
+
+def _edits(write: Write, imports: Imports, path: str, function: str) -> list[Edit]:
+    """Return the edits of the call and of the states in it."""
+    code, call = write.code, write.call
+    name = imports.module(CHECKPOINT, "dcp")
+    value, target = argument_of(call, 0, "obj"), argument_of(call, 1, "f")
+    assert value is not None
+    assert target is not None
+    edits = [
+        code.edit(call.func.start, call.func.end, f"{name}.{function}"),
+        code.edit(target.start, target.end, f"checkpoint_id={path}"),
+    ]
+    if value.keyword is not None:
+        edits.append(code.edit(value.start, value.start + len(value.keyword), "state_dict"))
+    states = [each.state for each in write.entries if each.state is not None]
+    return list(dict.fromkeys([*edits, *(sharded_call(code, s, imports) for s in states)]))
+
+
+def _cleared(imports: Imports, path: str, guard: Guard | None, unit: str) -> list[str]:
+    """Return the lines that put a file out of the way, which cannot become a folder."""
+    os, dist = imports.module("os", "os"), imports.module(DISTRIBUTED, "dist")
+    test = guard.test if guard is not None else ""
+    first = test if test and "local" not in test else f"{dist}.get_rank() == 0"
+    return [
+        f"if {first} and {os}.path.isfile({path}):",
+        f'{unit}{os}.rename({path}, f"{{{path}}}.old")  # a file of torch.save',
+        f"{dist}.barrier()",
+    ]
+
+
+def _text(
+    code: Code, moved: Sequence[ir.Stmt], edits: Sequence[Edit], before: Sequence[str]
+) -> str:
+    """Return the moved statements with their edits, and ``before`` above the last, unindented."""
+    parts = [_dedented(code, each, edits) for each in moved]
+    lines = "".join(f"{line}{code.newline}" for line in before)
+    return "".join([*parts[:-1], lines, parts[-1]])
+
+
+def _dedented(code: Code, statement: ir.Stmt, edits: Sequence[Edit]) -> str:
+    start, end = code.extent(statement)
+    indent = code.indentation(statement)
+    margins = [
+        code.edit(at, at + len(indent), "")
+        for at in code.code_lines(start, end)
+        if code.text.startswith(indent, at)
+    ]
+    own = [each for each in edits if _within(each, (start, end))]
+    margins = [m for m in margins if not any(e.span.start <= m.span.start < e.span.end for e in own)]
+    shifted = [
+        Edit(Span(code.path, e.span.start - start, e.span.end - start), e.text)
+        for e in (*own, *margins)
+    ]
+    text = apply(code.text[start:end], shifted)
+    return text if text.endswith(("\n", "\r")) else text + code.newline
+
+
+def _within(edit: Edit, extent: tuple[int, int]) -> bool:
+    return extent[0] <= edit.span.start and edit.span.end <= extent[1]
+
+
+def _placed(code: Code, guard: Guard, text: str) -> list[Edit]:
+    """Return the edits that put ``text`` above a guard and take out of it what moved."""
+    gone = deletions(code, guard)
+    if not code.starts_line(guard.place):
+        raise NoFixError(f"`{code.short(guard.place)}` shares its line with other code")
+    if guard.place in guard.emptied:
+        start, end = code.extent(guard.place)
+        kept = set(code.comments_in(start, end))
+        kept -= {c for each in guard.moved for c in code.comments_in(*code.extent(each))}
+        indent = code.indentation(guard.place)
+        comments = "".join(
+            f"{indent}{each}{code.newline}"
+            for each in code.comments_in(start, end)
+            if each in kept
+        )
+        return [code.edit(start, end, comments + text)]
+    start, _ = code.extent(guard.place)
+    return [code.insert_lines(start, text), *gone]

@@ -1,0 +1,167 @@
+"""Expressions that give the state of a model or an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import PlainWrite
+from fsdplint.engine.interpreter.values import StateDict
+from fsdplint.finding import Edit
+from fsdplint.fixes.arguments import argument_of
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.gather_state import model_name, receiver
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.checkpoints import (
+    GET_MODEL_STATE,
+    GET_OPTIMIZER_STATE,
+    GET_STATE,
+    HELPERS,
+    STATE_OPTIONS,
+)
+from fsdplint.migrate.step import Context
+
+# Options about gathering, which a checkpoint of shards has no use for.
+_GATHERING = frozenset({"full_state_dict", "cpu_offload", "broadcast_from_rank0"})
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A call that gives a state.
+
+    Attributes:
+        model: its text.
+        optimizer: the text of the optimizer if the state is one's, else "".
+        options: the arguments of `StateDictOptions` that matter without gathering.
+        raw: the call is a ``state_dict()``, whose file held the shards of one rank.
+    """
+
+    call: ir.Call
+    model: str
+    optimizer: str
+    options: str = ""
+    raw: bool = False
+    both: bool = False
+
+
+def state_of(context: Context, code: Code, value: ir.Expr) -> State | None:
+    """Return the state that an expression is, None if it is none or nothing shows it.
+
+    If a variable has it from several places, one of which is a helper, the others are for models
+    that are not sharded.
+    """
+    meant = code.meaning(value)
+    found = [meant]
+    if isinstance(meant, ir.Name):
+        found = code.assigned(meant)
+        pair = _of_pair(context, code, meant)
+        if pair is not None:
+            return pair
+    states = [_helped(context, code, each) for each in found]
+    known = [each for each in states if each is not None]
+    if len(known) == 1:
+        return known[0]
+    raws = [_raw(context, code, each) for each in found] if not known else []
+    return raws[0] if len(raws) == 1 else None
+
+
+def _helped(context: Context, code: Code, value: ir.Expr) -> State | None:
+    """Return the state that one of the helpers gives."""
+    if not isinstance(value, ir.Call):
+        return None
+    name = context.name(code, value.func)
+    if name not in (GET_MODEL_STATE, GET_OPTIMIZER_STATE):
+        return None
+    model, optimizer = argument_of(value, 0, "model"), argument_of(value, 1, "optimizers")
+    if model is None or (name == GET_OPTIMIZER_STATE and optimizer is None):
+        raise NoFixError(f"`{code.short(value)}` hides its arguments; write them out")
+    text = "" if name == GET_MODEL_STATE or optimizer is None else code.slice(optimizer.value)
+    return State(value, code.slice(model.value), text, _options(context, code, value))
+
+
+def _of_pair(context: Context, code: Code, name: ir.Name) -> State | None:
+    """Return the part of ``model_state, optimizer_state = get_state_dict(…)`` that a name is."""
+    for node in code.nodes_of(code.scope(name)):
+        target = node.targets[0] if isinstance(node, ir.Assign) else None
+        if not isinstance(node, ir.Assign) or not isinstance(target, ir.Collection):
+            continue
+        call = node.value
+        names = [each.id if isinstance(each, ir.Name) else "" for each in target.elements]
+        of_both = isinstance(call, ir.Call) and context.name(code, call.func) == GET_STATE
+        if not of_both or not isinstance(call, ir.Call) or name.id not in names:
+            continue
+        model, optimizer = argument_of(call, 0, "model"), argument_of(call, 1, "optimizers")
+        if model is None or optimizer is None or len(names) != 2:
+            raise NoFixError(f"`{code.short(call)}` hides its arguments; write them out")
+        text = code.slice(optimizer.value) if names[1] == name.id else ""
+        options = _options(context, code, call)
+        return State(call, code.slice(model.value), text, options, both=True)
+    return None
+
+
+def _raw(context: Context, code: Code, value: ir.Expr) -> State | None:
+    """Return the state that ``state_dict()`` of a sharded model or its optimizer gives."""
+    for state, trace in _shards(context):
+        if state.source.path != code.path or state.source.node is not value:
+            continue
+        target = receiver(value)
+        if target is None or not isinstance(value, ir.Call):
+            return None
+        if state.optimizer is None:
+            return State(value, code.slice(target), "", raw=True)
+        model = model_name(context.program, trace, state.source, state.owner, state.optimizer)
+        if model is None:
+            raise NoFixError(
+                f"the model of `{code.short(value)}` has no known name here; take the state with "
+                "`get_optimizer_state_dict` by hand"
+            )
+        return State(value, model, code.slice(target), raw=True)
+    return None
+
+
+def _shards(context: Context) -> Iterator[tuple[StateDict, object]]:
+    for trace in context.program.traces:
+        for write in trace.of(PlainWrite):
+            yield from ((state, trace) for state in write.states)
+
+
+def _options(context: Context, code: Code, call: ir.Call) -> str:
+    """Return the options that a call keeps."""
+    given = argument_of(call, -1, "options")
+    return "" if given is None else ", ".join(kept_options(context, code, given.value))
+
+
+def kept_options(context: Context, code: Code, value: ir.Expr) -> list[str]:
+    """Return the arguments of `StateDictOptions` that are not about gathering.
+
+    Raises:
+        NoFixError: the options are not known.
+    """
+    meant = code.meaning(value)
+    if isinstance(meant, ir.Constant) and meant.value is None:
+        return []
+    made = isinstance(meant, ir.Call) and context.name(code, meant.func) == STATE_OPTIONS
+    if not made or not isinstance(meant, ir.Call) or any(a.keyword is None for a in meant.args):
+        raise NoFixError(f"`{code.short(value)}` hides its options; write them out in the call")
+    return [code.slice(each) for each in meant.args if each.keyword not in _GATHERING]
+
+
+def sharded_call(code: Code, state: State, imports: Imports) -> Edit:
+    """Return the edit that takes the shards of a state instead."""
+    kind = "model" if not state.optimizer else "optimizer"
+    name = imports.name(HELPERS, "get_state_dict" if state.both else f"get_{kind}_state_dict")
+    if state.both:
+        optimizer = argument_of(state.call, 1, "optimizers")
+        assert optimizer is not None
+        given = f"{state.model}, {code.slice(optimizer.value)}"
+    else:
+        given = ", ".join(filter(None, (state.model, state.optimizer)))
+    return code.edit(
+        state.call.start, state.call.end, f"{name}({given}{with_options(state.options, imports)})"
+    )
+
+
+def with_options(options: str, imports: Imports) -> str:
+    """Return the argument for options, or nothing if there are none."""
+    return f", options={imports.name(HELPERS, 'StateDictOptions')}({options})" if options else ""

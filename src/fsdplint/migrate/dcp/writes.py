@@ -1,0 +1,128 @@
+"""What the files hold that `torch.save` writes of a sharded program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.fixes.arguments import argument_of
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.checkpoints import ASYNC_SAVE, SAVE, TORCH_SAVE
+from fsdplint.migrate.dcp.states import State, state_of
+from fsdplint.migrate.step import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a file holds under a key, "" for the whole of it.
+
+    Attributes:
+        state: the state that it is, None for another value.
+    """
+
+    key: str
+    value: ir.Expr
+    state: State | None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A call that writes a checkpoint.
+
+    Attributes:
+        done: DCP writes it already.
+    """
+
+    code: Code
+    call: ir.Call
+    value: ir.Expr
+    path: ir.Expr
+    entries: tuple[Entry, ...]
+    done: bool
+
+    def entry(self, key: str) -> Entry | None:
+        """Return what is under a key."""
+        return next((each for each in self.entries if each.key == key), None)
+
+
+def write_calls(context: Context) -> Iterator[tuple[Code, ir.Call, bool]]:
+    """Yield the calls that write a file by `torch.save` or a checkpoint, and whether it is one."""
+    for code in context.codes("save"):
+        for node in code.walk("save"):
+            name = context.name(code, node.func) if isinstance(node, ir.Call) else ""
+            if isinstance(node, ir.Call) and name in (TORCH_SAVE, SAVE, ASYNC_SAVE):
+                yield code, node, name != TORCH_SAVE
+
+
+def write_of(context: Context, code: Code, call: ir.Call, done: bool) -> Write | None:
+    """Return what a call writes, None if there is no state in it.
+
+    Raises:
+        NoFixError: there may be, but not all of it is known.
+    """
+    value = argument_of(call, 0, "state_dict" if done else "obj")
+    path = argument_of(call, -1, "checkpoint_id") if done else argument_of(call, 1, "f")
+    if value is None or path is None:
+        return None
+    whole = state_of(context, code, value.value)
+    if whole is not None:
+        entry = Entry("", value.value, whole)
+        return Write(code, call, value.value, path.value, (entry,), done)
+    items = items_of(code, value.value)
+    if items is None:
+        _check_stateless(context, code, value.value)
+        return None
+    entries = tuple(Entry(key, each, state_of(context, code, each)) for key, each in items)
+    if not any(each.state for each in entries):
+        return None
+    return Write(code, call, value.value, path.value, entries, done)
+
+
+def items_of(code: Code, value: ir.Expr) -> list[tuple[str, ir.Expr]] | None:
+    """Return the keys and values of a dict that the text shows, with those stored later."""
+    meant = code.meaning(value)
+    if isinstance(meant, ir.Name):
+        return _built(code, meant)
+    if isinstance(meant, ir.DictDisplay):
+        keys = [key.value if isinstance(key, ir.Constant) else None for key, _ in meant.items]
+        values = [each for _, each in meant.items]
+    elif isinstance(meant, ir.Call) and dotted(meant.func) == "dict":
+        keys = [each.keyword for each in meant.args]
+        values = [each.value for each in meant.args]
+    else:
+        return None
+    texts = [key for key in keys if isinstance(key, str)]
+    return list(zip(texts, values, strict=True)) if len(texts) == len(keys) else None
+
+
+def _built(code: Code, name: ir.Name) -> list[tuple[str, ir.Expr]] | None:
+    """Return the items of a variable that one statement makes and others add to."""
+    found: list[tuple[str, ir.Expr]] | None = None
+    for node in code.nodes_of(code.scope(name)):
+        if not isinstance(node, ir.Assign) or len(node.targets) != 1:
+            continue
+        target = node.targets[0]
+        if isinstance(target, ir.Name) and target.id == name.id:
+            made = items_of(code, node.value) if not isinstance(node.value, ir.Name) else None
+            if found is not None or made is None:
+                return None
+            found = made
+        elif isinstance(target, ir.Subscript) and dotted(target.value) == name.id:
+            index = target.index
+            if found is None or not isinstance(index, ir.Constant):
+                return None
+            found.append((str(index.value), node.value))
+    return found
+
+
+def _check_stateless(context: Context, code: Code, value: ir.Expr) -> None:
+    """Raise `NoFixError` if a value that is not known is made with the state of a model."""
+    for source in code.sources(value):
+        for node in ir.walk(source):
+            if isinstance(node, ir.Call) and state_of(context, code, node) is not None:
+                raise NoFixError(
+                    f"it is not known how `{code.short(value)}` holds `{code.short(node)}`; save a "
+                    "dict with constant keys, then migrate again"
+                )
