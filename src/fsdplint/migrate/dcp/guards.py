@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
+from fsdplint.engine.frontend.tree import blocks
 from fsdplint.engine.interpreter.events import PlainWrite
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
@@ -69,10 +70,9 @@ def guard_of(code: Code, statement: ir.Stmt, known: frozenset[ir.Node]) -> Guard
     found: ir.If | None = None
     early: ir.If | None = None
     for above in code.ancestors(statement):
-        block = code.block(inner).statements if _is_statement(inner) else ()  # type: ignore[arg-type]
-        for before in block[: block.index(inner)] if inner in block else ():  # type: ignore[arg-type]
-            if _leaves(before) and isinstance(before, ir.If):
-                early = before if is_rank_test(code, before.test, known) else early
+        for before in _before(code, inner):
+            if _leaves(before) and is_rank_test(code, before.test, known):
+                early = before
         if isinstance(above, ir.Function):
             break
         if isinstance(above, ir.If) and is_rank_test(code, above.test, known):
@@ -83,13 +83,14 @@ def guard_of(code: Code, statement: ir.Stmt, known: frozenset[ir.Node]) -> Guard
     return None if found is None else _around(code, statement, found, known)
 
 
-def _is_statement(node: ir.Node) -> bool:
-    return not isinstance(node, (ir.Module, ir.Function))
+def _before(code: Code, node: ir.Node) -> list[ir.If]:
+    """Return the ``if`` statements above a statement in its block."""
+    block = next((b.statements for b in blocks(code.parent(node)) if node in b.statements), ())
+    return [each for each in block if isinstance(each, ir.If) and each.start < node.start]
 
 
-def _leaves(statement: ir.Stmt) -> bool:
-    plain = isinstance(statement, ir.If) and not statement.orelse
-    return plain and isinstance(statement, ir.If) and isinstance(statement.body[-1], _LEAVES)
+def _leaves(branch: ir.If) -> bool:
+    return not branch.orelse and isinstance(branch.body[-1], _LEAVES)
 
 
 def _early(code: Code, statement: ir.Stmt, place: ir.If, other: ir.If | None) -> Guard:
@@ -127,15 +128,13 @@ def _around(code: Code, statement: ir.Stmt, place: ir.If, known: frozenset[ir.No
         moved = [*moved[:-1], *nested]
     for test in tests:
         _check_alike(code, test, place)
-    emptied = _emptied(code, moved, [*levels, place])
+    emptied = _emptied(moved, [*levels, place])
     named = " and ".join(code.slice(part) for part in telling)
     texts = tuple(code.slice(test) for test in tests)
     return Guard(place, named if inside else "", texts, tuple(moved), emptied)
 
 
-def _emptied(
-    code: Code, moved: Sequence[ir.Stmt], levels: Sequence[ir.If]
-) -> tuple[ir.Stmt, ...]:
+def _emptied(moved: Sequence[ir.Stmt], levels: Sequence[ir.If]) -> tuple[ir.Stmt, ...]:
     """Return the ``if`` statements that hold only what moves, the innermost first."""
     gone: list[ir.Stmt] = list(moved)
     found: list[ir.Stmt] = []
@@ -147,7 +146,7 @@ def _emptied(
     return tuple(found)
 
 
-def _check_alike(code: Code, test: ir.Expr, place: ir.If) -> None:
+def _check_alike(code: Code, test: ir.Node, place: ir.If) -> None:
     """Raise `NoFixError` if a test may come out differently on the ranks."""
     computed = {name for each in place.body for name in names_in(each).writes}
     ordered = any(
@@ -184,7 +183,8 @@ def _moved(code: Code, arm: Sequence[ir.Stmt], statement: ir.Stmt) -> tuple[ir.S
 def _check_quiet(code: Code, statement: ir.Stmt) -> None:
     calls = [node for node in ir.walk(statement) if isinstance(node, ir.Call)]
     loud = any(ir.last_name(call.func) not in _QUIET for call in calls)
-    if loud or not isinstance(statement, ir.Assign):
+    inner = (statement.body + statement.orelse) if isinstance(statement, ir.If) else (statement,)
+    if loud or not all(isinstance(each, ir.Assign) for each in inner):
         raise NoFixError(
             f"`{code.short(statement)}` prepares the save on some ranks only; move it out of "
             f"the rank test by hand"
@@ -193,11 +193,7 @@ def _check_quiet(code: Code, statement: ir.Stmt) -> None:
 
 def deletions(code: Code, guard: Guard) -> list[Edit]:
     """Return the edits that remove what moves, with the statements that it leaves empty."""
-    outer = guard.emptied[-1:] or ()
-    kept = [each for each in guard.moved if not any(each in code_inside(o) for o in outer)]
+    outer = guard.emptied[-1:]
+    inside = {node for each in outer for node in ir.walk(each)}
+    kept = [each for each in guard.moved if each not in inside]
     return [code.delete_lines(*code.extent(each)) for each in (*kept, *outer)]
-
-
-def code_inside(statement: ir.Stmt) -> list[ir.Node]:
-    """Return the nodes of a statement."""
-    return list(ir.walk(statement))

@@ -26,7 +26,7 @@ _DICTS = frozenset({"vars", "dict", "asdict", "to_dict", "to_container"})
 _COUNTS = re.compile(r"epoch|step|iter|(^|_)(num|n|count|seed|version|lr)(_|$)|tokens")
 
 
-class Counted(Exception):  # noqa: N818 - a question, not an error
+class Counted(Exception):
     """A question about a value, which has to be answered first."""
 
     def __init__(self, question: Question) -> None:

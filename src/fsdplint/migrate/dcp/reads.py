@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
@@ -92,7 +92,8 @@ def _load(
     uses = [
         node
         for node in ir.walk(scope)
-        if isinstance(node, (ir.Name, ir.Attribute)) and dotted(node) == name
+        if isinstance(node, (ir.Name, ir.Attribute))
+        and dotted(node) == name
         and not place.start <= node.start < place.end
     ]
     taken, whole = _uses(context, code, uses, known)
@@ -120,7 +121,7 @@ def _both_arms(code: Code, statement: ir.Assign, known: frozenset[ir.Node]) -> i
 
 
 def _uses(
-    context: Context, code: Code, nodes: list[ir.Expr], known: frozenset[ir.Node]
+    context: Context, code: Code, nodes: Sequence[ir.Expr], known: frozenset[ir.Node]
 ) -> tuple[list[Taken], ir.Node | None]:
     """Return the values taken from a checkpoint, and a use of all of it that is not understood."""
     taken: list[Taken] = []

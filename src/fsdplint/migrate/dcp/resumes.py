@@ -13,14 +13,12 @@ from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import binders, dotted, fresh
-from fsdplint.knowledge.checkpoints import CHECKPOINT, HELPERS, SET_STATE
-from fsdplint.migrate.dcp.plain import Counted, template
+from fsdplint.knowledge.checkpoints import CHECKPOINT, HELPERS
+from fsdplint.migrate.dcp.plain import template
 from fsdplint.migrate.dcp.reads import Load, Taken, argument
 from fsdplint.migrate.dcp.states import kept_options, with_options
 from fsdplint.migrate.dcp.writes import Entry, Write
 from fsdplint.migrate.step import Change, Context
-
-_EXISTS = ("os.path.isfile",)
 
 
 def resumed(context: Context, load: Load, write: Write) -> Change:
@@ -49,9 +47,10 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
     lines += [f"{unit}{name} = {_mapped(code, call, load.path, path)}", "else:"]
     made = list(_template(context, load, write, imports))
     lines += [f"{unit}{line}" for line in _display(name, made, unit)]
-    lines += [f"{unit}{dcp}.load({name}, checkpoint_id={path})"]
+    uses, below = _uses(context, load, flag, imports)
+    lines += [f"{unit}{dcp}.load({name}, checkpoint_id={path})", *below]
     text = indented("".join(f"{line}{newline}" for line in lines), code.indentation(place))
-    edits = [*_uses(context, load, flag, imports), *_tests(context, load, imports)]
+    edits = [*uses, *_tests(context, load)]
     start, end = code.extent(place)
     if load.name:
         comments = code.text[start : code.line_start(code.head(place))]
@@ -88,9 +87,9 @@ def _template(
     context: Context, load: Load, write: Write, imports: Imports
 ) -> Iterator[tuple[str, str]]:
     """Yield the keys that a program reads, with a value of the kind that is saved."""
-    taken = {each.key: each for each in load.taken}
-    for each in load.taken:  # one whose call says what it is goes first
-        taken[each.key] = each if each.kind else taken[each.key]
+    # Of several uses, the one whose call says most is enough.
+    order = ("", "object", "optimizer", "model")
+    taken = {each.key: each for each in sorted(load.taken, key=lambda each: order.index(each.kind))}
     for entry in write.entries:
         found = taken.pop(entry.key, None)
         if found is not None:
@@ -177,55 +176,92 @@ def _check_bound(code: Code, load: Load, owner: ir.Expr) -> None:
         )
 
 
-def _uses(context: Context, load: Load, flag: str, imports: Imports) -> Iterator[Edit]:
-    """Yield the edits of the code that takes state from the checkpoint."""
+def _uses(
+    context: Context, load: Load, flag: str, imports: Imports
+) -> tuple[list[Edit], list[str]]:
+    """Return the edits of the code that takes state, and the lines that it needs below the load."""
     code = load.code
     sharded = {fact.call.site.node for fact in plain_loads(context.program)}
+    edits: list[Edit] = []
+    others: dict[ir.Call, str] = {}
     for taken in load.taken:
-        if taken.choice is not None:
-            yield code.edit(taken.choice.start, taken.choice.end, code.slice(taken.node))
         call = taken.call
-        if call is None:
-            continue
-        if taken.kind in ("model", "optimizer"):
-            yield from _options(context, code, call, flag, imports)
-        elif taken.kind == "object" and call in sharded:
-            of_optimizer = "optim" in taken.key
-            owner = code.slice(_receiver(call))
-            helper = imports.name(HELPERS, f"set_{'optimizer' if of_optimizer else 'model'}_state_dict")
-            options = imports.name(HELPERS, "StateDictOptions")
-            given = f"{code.slice(_model(load))}, {owner}" if of_optimizer else owner
-            value = code.slice(call.args[0].value)
-            text = f"{helper}({given}, {value}, options={options}(full_state_dict={flag}))"
-            yield code.edit(call.start, call.end, text)
+        if taken.choice is not None:
+            edits.append(code.edit(taken.choice.start, taken.choice.end, code.slice(taken.node)))
+        if call is not None and taken.kind in ("model", "optimizer"):
+            made = _made(code, load, call)
+            if made is not None:
+                edits += _flagged(code, made, flag)
+            else:
+                others[call] = _options(context, code, call, flag)
+        elif call is not None and taken.kind == "object" and call in sharded:
+            edits.append(_helper(load, taken, call, flag, imports))
+    options = imports.name(HELPERS, "StateDictOptions") if others else ""
+    shared = len(others) > 1 and len(set(others.values())) == 1
+    name = fresh(code, load.call, "load_options")
+    for call, text in others.items():
+        value = name if shared else f"{options}({text})"
+        given = argument_of(call, -1, "options")
+        if given is None:
+            edits.append(code.edit(call.args[-1].end, call.args[-1].end, f", options={value}"))
+        else:
+            edits.append(code.edit(given.value.start, given.value.end, value))
+    below = [f"{name} = {options}({next(iter(others.values()))})"] if shared else []
+    return edits, below
 
 
-def _options(
-    context: Context, code: Code, call: ir.Call, flag: str, imports: Imports
-) -> Iterator[Edit]:
-    """Yield the edit by which a helper takes a full state from a file, and shards otherwise."""
+def _made(code: Code, load: Load, call: ir.Call) -> ir.Call | None:
+    """Return the call that makes the options of a load, if it comes after the file is read."""
     given = argument_of(call, -1, "options")
-    name = imports.name(HELPERS, "StateDictOptions")
-    if given is None:
-        both = context.name(code, call.func) == SET_STATE
-        last = call.args[-1]
-        text = f", options={name}(full_state_dict={flag})"
-        if both or last.star:
-            raise NoFixError(f"`{code.short(call)}` has no options; pass `full_state_dict=True`")
-        yield code.edit(last.end, last.end, text)
-        return
-    others = kept_options(context, code, given.value)
-    meant = code.meaning(given.value)
+    meant = None if given is None else code.meaning(given.value)
+    after = isinstance(meant, ir.Call) and meant.start >= load.place.start
+    return meant if after and isinstance(meant, ir.Call) else None
+
+
+def _flagged(code: Code, made: ir.Call, flag: str) -> Iterator[Edit]:
+    """Yield the edits by which options about a full state are true for a file only."""
+    given = {each.keyword: each.value for each in made.args}
+    if None in given:
+        raise NoFixError(f"`{code.short(made)}` hides its options; write them out")
+    for keyword in ("full_state_dict", "broadcast_from_rank0"):
+        value = given.get(keyword)
+        if value is not None and not (isinstance(value, ir.Constant) and not value.value):
+            yield code.edit(value.start, value.end, flag)
+    if "full_state_dict" not in given:
+        at = made.end - 1
+        yield code.edit(at, at, f"{', ' if made.args else ''}full_state_dict={flag}")
+
+
+def _helper(load: Load, taken: Taken, call: ir.Call, flag: str, imports: Imports) -> Edit:
+    """Return the edit of ``load_state_dict`` of what is sharded."""
+    code = load.code
+    kind = "optimizer" if "optim" in taken.key else "model"
+    helper = imports.name(HELPERS, f"set_{kind}_state_dict")
+    options = imports.name(HELPERS, "StateDictOptions")
+    owner = code.slice(_receiver(call))
+    given = f"{code.slice(_model(load))}, {owner}" if kind == "optimizer" else owner
+    value = code.slice(call.args[0].value)
+    text = f"{helper}({given}, {value}, options={options}(full_state_dict={flag}))"
+    return code.edit(call.start, call.end, text)
+
+
+def _options(context: Context, code: Code, call: ir.Call, flag: str) -> str:
+    """Return the options by which a helper takes a full state from a file, shards otherwise."""
+    given = argument_of(call, -1, "options")
     keywords = [f"full_state_dict={flag}"]
-    if re.search(r"broadcast_from_rank0\s*=\s*True", code.slice(meant)):
+    if given is None:
+        if call.args[-1].star:
+            raise NoFixError(f"`{code.short(call)}` hides its options; write them out")
+        return keywords[0]
+    text = code.slice(code.meaning(given.value))
+    if re.search(r"broadcast_from_rank0\s*=\s*True", text):
         keywords.append(f"broadcast_from_rank0={flag}")
-    if re.search(r"cpu_offload\s*=\s*True", code.slice(meant)):
+    if re.search(r"cpu_offload\s*=\s*True", text):
         keywords.append("cpu_offload=True")
-    text = f"{name}({', '.join([*keywords, *others])})"
-    yield code.edit(given.value.start, given.value.end, text)
+    return ", ".join([*keywords, *kept_options(context, code, given.value)])
 
 
-def _tests(context: Context, load: Load, imports: Imports) -> Iterator[Edit]:
+def _tests(context: Context, load: Load) -> Iterator[Edit]:
     """Yield the edits of tests that the path is a file, which also have to find a folder."""
     code = load.code
     texts = {code.slice(load.path), code.slice(code.meaning(load.path))}
@@ -233,9 +269,10 @@ def _tests(context: Context, load: Load, imports: Imports) -> Iterator[Edit]:
         if not isinstance(node, ir.Call):
             continue
         func = node.func
-        if context.name(code, func) in _EXISTS and node.args:
-            if code.slice(node.args[0].value) in texts and isinstance(func, ir.Attribute):
-                yield code.edit(func.end - len(func.attr), func.end, "exists")
-        elif isinstance(func, ir.Attribute) and func.attr == "is_file":
-            if code.slice(func.value) in texts:
-                yield code.edit(func.end - len(func.attr), func.end, "exists")
+        is_method = isinstance(func, ir.Attribute) and func.attr == "is_file"
+        subject = func.value if is_method and isinstance(func, ir.Attribute) else None
+        if context.name(code, func) == "os.path.isfile" and node.args:
+            subject = node.args[0].value
+        if subject is not None and code.slice(subject) in texts:
+            length = len(func.attr) if isinstance(func, ir.Attribute) else 0
+            yield code.edit(func.end - length, func.end, "exists")

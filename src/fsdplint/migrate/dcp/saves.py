@@ -20,6 +20,9 @@ from fsdplint.migrate.dcp.states import sharded_call
 from fsdplint.migrate.dcp.writes import Write
 from fsdplint.migrate.step import Change
 
+# Methods and functions that a folder needs others for.
+_MOVES = frozenset({"replace", "rename", "remove", "unlink", "move", "copy", "copyfile", "getsize"})
+
 
 def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
     """Return the change of one write.
@@ -36,6 +39,7 @@ def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
     if not isinstance(statement, ir.Expression) or statement.value is not call:
         raise NoFixError("the call is part of a larger statement; give it a statement of its own")
     _check_path(write)
+    _check_uses(write)
     guard = guard_of(code, statement, known)
     imports = Imports(code, call)
     place = statement if guard is None else guard.place
@@ -70,6 +74,20 @@ def _check_path(write: Write) -> None:
             items = above.items if isinstance(above, ir.With) else ()
             if any(dotted(item.target) == path.id for item in items if item.target is not None):
                 raise NoFixError("it writes to an open file; give `torch.save` the path")
+
+
+def _check_uses(write: Write) -> None:
+    """Raise `NoFixError` if the function moves or deletes the file that it writes."""
+    code, path = write.code, dotted(write.path)
+    for node in ir.walk(code.function(write.call) or code.module):
+        if not isinstance(node, ir.Call) or not isinstance(node.func, ir.Attribute):
+            continue
+        subjects = [node.func.value, *(each.value for each in node.args)]
+        moves = node.func.attr in _MOVES and dotted(node.func.value) != "dist"
+        if moves and path is not None and any(dotted(each) == path for each in subjects):
+            raise NoFixError(
+                f"`{code.short(node)}` handles the file, which becomes a folder; change it by hand"
+            )
 
 
 def _edits(write: Write, imports: Imports, path: str, function: str) -> list[Edit]:
@@ -119,7 +137,9 @@ def _dedented(code: Code, statement: ir.Stmt, edits: Sequence[Edit]) -> str:
         if code.text.startswith(indent, at)
     ]
     own = [each for each in edits if _within(each, (start, end))]
-    margins = [m for m in margins if not any(e.span.start <= m.span.start < e.span.end for e in own)]
+    margins = [
+        m for m in margins if not any(e.span.start <= m.span.start < e.span.end for e in own)
+    ]
     shifted = [
         Edit(Span(code.path, e.span.start - start, e.span.end - start), e.text)
         for e in (*own, *margins)
@@ -143,9 +163,7 @@ def _placed(code: Code, guard: Guard, text: str) -> list[Edit]:
         kept -= {c for each in guard.moved for c in code.comments_in(*code.extent(each))}
         indent = code.indentation(guard.place)
         comments = "".join(
-            f"{indent}{each}{code.newline}"
-            for each in code.comments_in(start, end)
-            if each in kept
+            f"{indent}{each}{code.newline}" for each in code.comments_in(start, end) if each in kept
         )
         return [code.edit(start, end, comments + text)]
     start, _ = code.extent(guard.place)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.events import PlainWrite
+from fsdplint.engine.interpreter.events import PlainWrite, Trace
 from fsdplint.engine.interpreter.values import StateDict
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.gather_state import model_name, receiver
 from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.checkpoints import (
     GET_MODEL_STATE,
     GET_OPTIMIZER_STATE,
@@ -34,15 +35,14 @@ class State:
         model: its text.
         optimizer: the text of the optimizer if the state is one's, else "".
         options: the arguments of `StateDictOptions` that matter without gathering.
-        raw: the call is a ``state_dict()``, whose file held the shards of one rank.
+        is_helper: the call is one of the helpers' itself.
     """
 
     call: ir.Call
     model: str
     optimizer: str
     options: str = ""
-    raw: bool = False
-    both: bool = False
+    is_helper: bool = False
 
 
 def state_of(context: Context, code: Code, value: ir.Expr) -> State | None:
@@ -58,7 +58,7 @@ def state_of(context: Context, code: Code, value: ir.Expr) -> State | None:
         pair = _of_pair(context, code, meant)
         if pair is not None:
             return pair
-    states = [_helped(context, code, each) for each in found]
+    states = [_helped(context, code, each) or _returned(context, code, each) for each in found]
     known = [each for each in states if each is not None]
     if len(known) == 1:
         return known[0]
@@ -77,7 +77,47 @@ def _helped(context: Context, code: Code, value: ir.Expr) -> State | None:
     if model is None or (name == GET_OPTIMIZER_STATE and optimizer is None):
         raise NoFixError(f"`{code.short(value)}` hides its arguments; write them out")
     text = "" if name == GET_MODEL_STATE or optimizer is None else code.slice(optimizer.value)
-    return State(value, code.slice(model.value), text, _options(context, code, value))
+    return State(value, code.slice(model.value), text, _options(context, code, value), True)
+
+
+def _returned(context: Context, code: Code, value: ir.Expr) -> State | None:
+    """Return the state that a function of the file returns for the arguments of a call.
+
+    Raises:
+        NoFixError: it returns it in some cases only.
+    """
+    if not isinstance(value, ir.Call) or dotted(value.func) is None:
+        return None
+    named = [each for each in code.functions if each.name == ir.last_name(value.func)]
+    if len(named) != 1:
+        return None
+    nodes = code.nodes_of(named[0])
+    results = [node.value for node in nodes if isinstance(node, ir.Return)]
+    states = [None if each is None else _helped(context, code, each) for each in results]
+    known = [each for each in states if each is not None]
+    if not known:
+        return None
+    if len(states) > 1:
+        raise NoFixError(
+            f"`{named[0].name}` gathers the state by hand in some cases; let it always return "
+            "what the state dict helper returns, then migrate again"
+        )
+    names = [each.name for each in named[0].parameters]
+    given = dict(zip(names[isinstance(value.func, ir.Attribute) :], value.args, strict=False))
+    given |= {each.keyword: each for each in value.args if each.keyword is not None}
+    texts = {name: code.slice(each.value) for name, each in given.items()}
+    texts |= {"self": "self"} if dotted(value.func) == f"self.{named[0].name}" else {}
+    parts = (known[0].model, known[0].optimizer)
+    moved = [_renamed(each, texts) for each in parts]
+    if None in moved:
+        return None
+    return State(value, moved[0] or "", moved[1] or "", known[0].options)
+
+
+def _renamed(path: str, texts: Mapping[str, str]) -> str | None:
+    """Return a path of a function with the argument for its first name."""
+    root, dot, rest = path.partition(".")
+    return path if not path else None if root not in texts else f"{texts[root]}{dot}{rest}"
 
 
 def _of_pair(context: Context, code: Code, name: ir.Name) -> State | None:
@@ -96,7 +136,7 @@ def _of_pair(context: Context, code: Code, name: ir.Name) -> State | None:
             raise NoFixError(f"`{code.short(call)}` hides its arguments; write them out")
         text = code.slice(optimizer.value) if names[1] == name.id else ""
         options = _options(context, code, call)
-        return State(call, code.slice(model.value), text, options, both=True)
+        return State(call, code.slice(model.value), text, options, is_helper=True)
     return None
 
 
@@ -109,18 +149,18 @@ def _raw(context: Context, code: Code, value: ir.Expr) -> State | None:
         if target is None or not isinstance(value, ir.Call):
             return None
         if state.optimizer is None:
-            return State(value, code.slice(target), "", raw=True)
+            return State(value, code.slice(target), "")
         model = model_name(context.program, trace, state.source, state.owner, state.optimizer)
         if model is None:
             raise NoFixError(
                 f"the model of `{code.short(value)}` has no known name here; take the state with "
                 "`get_optimizer_state_dict` by hand"
             )
-        return State(value, model, code.slice(target), raw=True)
+        return State(value, model, code.slice(target))
     return None
 
 
-def _shards(context: Context) -> Iterator[tuple[StateDict, object]]:
+def _shards(context: Context) -> Iterator[tuple[StateDict, Trace]]:
     for trace in context.program.traces:
         for write in trace.of(PlainWrite):
             yield from ((state, trace) for state in write.states)
@@ -149,17 +189,15 @@ def kept_options(context: Context, code: Code, value: ir.Expr) -> list[str]:
 
 def sharded_call(code: Code, state: State, imports: Imports) -> Edit:
     """Return the edit that takes the shards of a state instead."""
+    call = state.call
+    options = with_options(state.options, imports)
+    if state.is_helper:
+        others = [code.slice(each) for each in call.args if each.keyword != "options"]
+        return code.edit(call.func.end, call.end, f"({', '.join(others)}{options})")
     kind = "model" if not state.optimizer else "optimizer"
-    name = imports.name(HELPERS, "get_state_dict" if state.both else f"get_{kind}_state_dict")
-    if state.both:
-        optimizer = argument_of(state.call, 1, "optimizers")
-        assert optimizer is not None
-        given = f"{state.model}, {code.slice(optimizer.value)}"
-    else:
-        given = ", ".join(filter(None, (state.model, state.optimizer)))
-    return code.edit(
-        state.call.start, state.call.end, f"{name}({given}{with_options(state.options, imports)})"
-    )
+    name = imports.name(HELPERS, f"get_{kind}_state_dict")
+    given = ", ".join(filter(None, (state.model, state.optimizer)))
+    return code.edit(call.start, call.end, f"{name}({given}{options})")
 
 
 def with_options(options: str, imports: Imports) -> str:

@@ -85,7 +85,9 @@ def _fsdp1(context: Context) -> Iterator[Kept]:
     for code in context.codes("FullyShardedDataParallel", "FSDP"):
         for node in code.walk("FullyShardedDataParallel", "FSDP"):
             if isinstance(node, ir.Call) and context.name(code, node.func) == FSDP1:
-                yield _kept(code, node, "FSDP1 shards this model; run `fsdplint migrate fsdp2` first")
+                yield _kept(
+                    code, node, "FSDP1 shards this model; run `fsdplint migrate fsdp2` first"
+                )
 
 
 def _kept(code: Code, call: ir.Call, reason: object) -> Kept:
