@@ -47,6 +47,7 @@ class Load:
         place: the statement that the loading code replaces, or goes above.
         name: the variable for the result, "" if the call is an argument.
         whole: the result goes elsewhere as a whole.
+        broadcast: statements that send the result from rank 0 to the others, which need no longer.
     """
 
     code: Code
@@ -56,6 +57,7 @@ class Load:
     path: ir.Expr
     taken: tuple[Taken, ...]
     whole: ir.Node | None
+    broadcast: tuple[ir.Stmt, ...] = ()
 
 
 def loads(context: Context, known: frozenset[ir.Node]) -> Iterator[Load]:
@@ -89,15 +91,50 @@ def _load(
         return Load(code, call, statement, "", path, (), statement)
     place = _both_arms(code, statement, known)
     scope = code.function(statement) or code.module
+    sent = _broadcast(code, place, name)
+    skipped = {node for each in sent for node in ir.walk(each)}
     uses = [
         node
         for node in ir.walk(scope)
         if isinstance(node, (ir.Name, ir.Attribute))
         and dotted(node) == name
         and not place.start <= node.start < place.end
+        and node not in skipped
     ]
     taken, whole = _uses(context, code, uses, known)
-    return Load(code, call, place, name, path, tuple(taken), whole)
+    return Load(code, call, place, name, path, tuple(taken), whole, sent)
+
+
+def _broadcast(code: Code, place: ir.Stmt, name: str) -> tuple[ir.Stmt, ...]:
+    """Return ``box = [name]``, ``broadcast_object_list(box, …)`` and ``name = box[0]`` below."""
+    block = code.block(place).statements
+    below = block[block.index(place) + 1 :]
+    for first in below[:2]:
+        inner = first.body if isinstance(first, ir.If) and not first.orelse else below
+        parts = inner[:3] if isinstance(first, ir.If) else below[below.index(first) :][:3]
+        if len(parts) == 3 and _is_sent(parts, name):
+            return (first,) if isinstance(first, ir.If) and len(inner) == 3 else tuple(parts)
+    return ()
+
+
+def _is_sent(parts: Sequence[ir.Stmt], name: str) -> bool:
+    packed, sent, unpacked = parts
+    if not isinstance(packed, ir.Assign) or not isinstance(unpacked, ir.Assign):
+        return False
+    box, held = dotted(packed.targets[0]), packed.value
+    call = sent.value if isinstance(sent, ir.Expression) else None
+    part = unpacked.value
+    return (
+        isinstance(held, ir.Collection)
+        and [dotted(each) for each in held.elements] == [name]
+        and isinstance(call, ir.Call)
+        and ir.last_name(call.func) == "broadcast_object_list"
+        and bool(call.args)
+        and dotted(call.args[0].value) == box
+        and dotted(unpacked.targets[0]) == name
+        and isinstance(part, ir.Subscript)
+        and dotted(part.value) == box
+    )
 
 
 def _value(code: Code, call: ir.Call, known: frozenset[ir.Node]) -> ir.Expr:

@@ -51,6 +51,7 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
     lines += [f"{unit}{dcp}.load({name}, checkpoint_id={path})", *below]
     text = indented("".join(f"{line}{newline}" for line in lines), code.indentation(place))
     edits = [*uses, *_tests(context, load)]
+    edits += [code.delete_lines(*code.extent(each)) for each in load.broadcast]
     start, end = code.extent(place)
     if load.name:
         comments = code.text[start : code.line_start(code.head(place))]

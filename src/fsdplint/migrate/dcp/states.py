@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.events import PlainWrite, Trace
-from fsdplint.engine.interpreter.values import StateDict
+from fsdplint.engine.facts.state_files import sharded_writes
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
@@ -142,7 +141,8 @@ def _of_pair(context: Context, code: Code, name: ir.Name) -> State | None:
 
 def _raw(context: Context, code: Code, value: ir.Expr) -> State | None:
     """Return the state that ``state_dict()`` of a sharded model or its optimizer gives."""
-    for state, trace in _shards(context):
+    found = ((fact, state) for fact in sharded_writes(context.program) for state in fact.states)
+    for fact, state in found:
         if state.source.path != code.path or state.source.node is not value:
             continue
         target = receiver(value)
@@ -150,7 +150,7 @@ def _raw(context: Context, code: Code, value: ir.Expr) -> State | None:
             return None
         if state.optimizer is None:
             return State(value, code.slice(target), "")
-        model = model_name(context.program, trace, state.source, state.owner, state.optimizer)
+        model = model_name(context.program, fact.trace, state.source, state.owner, state.optimizer)
         if model is None:
             raise NoFixError(
                 f"the model of `{code.short(value)}` has no known name here; take the state with "
@@ -158,12 +158,6 @@ def _raw(context: Context, code: Code, value: ir.Expr) -> State | None:
             )
         return State(value, model, code.slice(target))
     return None
-
-
-def _shards(context: Context) -> Iterator[tuple[StateDict, Trace]]:
-    for trace in context.program.traces:
-        for write in trace.of(PlainWrite):
-            yield from ((state, trace) for state in write.states)
 
 
 def _options(context: Context, code: Code, call: ir.Call) -> str:
