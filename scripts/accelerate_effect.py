@@ -18,9 +18,6 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import torch
-from torch import nn
-
 Effect = dict[str, object]
 """How models are sharded and saved, or under "error" why nothing runs."""
 
@@ -37,28 +34,6 @@ machine_rank: 0
 
 class _Sharded(Exception):
     """Ends the preparation of a model once FSDP1 is called."""
-
-
-class Block(nn.Module):
-    """What a transformer repeats."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
-
-
-class Model(nn.Module):
-    """A model as transformers makes them, as far as accelerate looks."""
-
-    _no_split_modules = ("Block",)
-    _tied_weights_keys = None
-    dtype = torch.float32
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(8, 8)
-        self.blocks = nn.ModuleList([Block(), Block()])
-        self.head = nn.Linear(8, 8)
 
 
 def effect(
@@ -215,13 +190,17 @@ def environment() -> Iterator[None]:
 
 def prepared(made: Callable[[], Any]) -> Effect:
     """Return what accelerate makes, in a rank, of the plugin that ``made`` returns, if it does."""
+    import torch
+
+    # It copies `fully_shard` where it is imported, and would keep the double that stands in here.
+    import torch.distributed._composable.fsdp.fully_shard
     from accelerate import Accelerator, DistributedType
     from accelerate.state import AcceleratorState
     from accelerate.utils import dataclasses, fsdp_utils
-    # It copies `fully_shard` where it is imported, and would keep the double that stands in here.
-    import torch.distributed._composable.fsdp.fully_shard
+    from torch import nn
     from torch.distributed import fsdp
     from torch.distributed.fsdp import fully_sharded_data_parallel
+    from transformer import Model
 
     calls: list[object] = []
     model = Model()

@@ -35,8 +35,11 @@ from waiting import LONG
 from fsdplint.verify.processes import fork, has_ended, launcher_environment, reap, reserved_port
 
 PRELOADED = (
+    "fsspec.core",  # when a checkpoint is written
+    "pytest",  # most proofs expect errors by it
     "torch",
     "torch._dynamo",
+    "torch.distributed.checkpoint._fsspec_filesystem",
     "torch.distributed.checkpoint.state_dict",
     "torch.distributed.fsdp",
     "torch.distributed.tensor.parallel",

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 import pytest
-from torch import nn
 
 from fsdplint.knowledge import calls, kinds, modules, names
 from fsdplint.knowledge.calls import Signature
@@ -369,6 +368,8 @@ def test_a_class_of_torch_has_the_kind_that_is_told(package: str) -> None:
 
 
 def test_a_plain_layer_derives_from_no_other_one() -> None:
+    from torch import nn
+
     classes = {n: c for n, c in vars(nn).items() if inspect.isclass(c) and issubclass(c, nn.Module)}
     plain = {name for name in classes if kinds.is_plain_layer(f"torch.nn.{name}")}
     assert {"Linear", "Embedding", "LayerNorm", "ModuleList", "Sequential"} <= plain

@@ -32,15 +32,22 @@ MODULES = frozenset(
 
 # Modules of our own: that of a command, of a report, and of a rule. Where LibCST is installed is
 # looked up without importing it; other processes run `parallel.py` of the frontend. The reader of
-# flight recorder dumps unpickles no class and no function. Of YAML the nodes are composed, and of
-# these plain values constructed by PyYAML's safe constructor.
+# flight recorder dumps unpickles no class and no function. That of checkpoints unpickles only the
+# classes of PyTorch's metadata, and the rest with `weights_only`. Of YAML the nodes are composed,
+# and of these plain values constructed by PyYAML's safe constructor.
 OWN = [
     ("cache/ir_pack.py", "importlib"),
     ("cli/main.py", "importlib"),
     ("cli/main.py", "import_module"),
+    ("cli/migrate.py", "importlib"),
+    ("cli/migrate.py", "import_module"),
     ("configs/document.py", "yaml"),
     ("engine/frontend/parallel.py", "subprocess"),
     ("engine/frontend/parallel.py", "subprocess"),
+    *[("migrate/checkpoint.py", "torch")] * 2,
+    ("migrate/checkpoint_files.py", "pickle"),
+    *[("migrate/checkpoint_files.py", "torch")] * 9,
+    ("migrate/checkpoint_names.py", "torch"),
     ("pages/flight_recorder.py", "pickle"),
     ("report/__init__.py", "importlib"),
     ("report/__init__.py", "import_module"),

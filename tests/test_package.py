@@ -1,4 +1,4 @@
-"""The wheel holds what the checkout does: the typed package and the pages of the rules."""
+"""The wheel holds what the checkout does: the typed package, pages and templates."""
 
 from __future__ import annotations
 
@@ -37,6 +37,16 @@ def test_no_other_page_is_in_the_wheel(wheel: zipfile.Path) -> None:
     shipped = {path.name for path in (wheel / "fsdplint" / "rules").iterdir()}
     pages = {name for name in shipped if name.endswith(".md")}
     assert pages == {f"{rule.name}.md" for rule in RULES} | {"README.md"}
+
+
+def test_every_template_is_in_the_wheel(wheel: zipfile.Path) -> None:
+    source = ROOT / "src" / "fsdplint" / "new" / "templates"
+    templates = {path.relative_to(source).as_posix() for path in source.rglob("*.tmpl")}
+    inside = "fsdplint/new/templates/"
+    files = (each for each in wheel.root.namelist() if not each.endswith("/"))
+    shipped = {each.removeprefix(inside) for each in files if inside in each}
+    assert shipped == templates
+    assert "both/.github/workflows/ci.yml.tmpl" in templates
 
 
 def test_the_package_is_typed_and_licensed(wheel: zipfile.Path) -> None:

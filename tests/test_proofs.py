@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from pages import Page, Proof, ids, read_pages
-from ranks import Ranks, report
+from ranks import PRELOADED, Ranks, report
 from torch_release import INSTALLED
 
 from fsdplint.rules import RULES
@@ -23,8 +25,17 @@ PROOFS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def trainers() -> Iterator[Ranks]:
+    """Ranks that have transformers loaded, which the other proofs do without."""
+    with Ranks((*PRELOADED, "transformers.trainer")) as pool:
+        yield pool
+
+
 @pytest.mark.parametrize(("page", "proof"), PROOFS, ids=ids(PROOFS))
-def test_proof_holds(page: Page, proof: Proof, ranks: Ranks) -> None:
+def test_proof_holds(page: Page, proof: Proof, request: pytest.FixtureRequest) -> None:
+    trains = re.search(r"^ *from transformers import ", proof.text, re.MULTILINE)
+    ranks: Ranks = request.getfixturevalue("trainers" if trains else "ranks")
     code = "\n" * (proof.line - 1) + proof.text
     outcomes = ranks.run(code, path=str(page.path), world_size=proof.ranks)
     told = report(outcomes)

@@ -52,6 +52,24 @@ _CALLS = {
         model = nn.Sequential(model_, nn.Linear(4, 4))
         fully_shard(model)""",
     ),
+    "a comprehension": (
+        "models = [FSDP(m) for m in models]",
+        "models = [fully_shard(m) for m in models]",
+    ),
+    "a context": (
+        """\
+        from torch.distributed.fsdp.wrap import enable_wrap, wrap
+        with enable_wrap(wrapper_cls=FSDP, device_mesh=mesh):
+            # both
+            model.first = wrap(model.first)
+            model.second = wrap(model.second)
+        model = FSDP(model)""",
+        """\
+        # both
+        model.first = fully_shard(model.first, mesh=mesh)
+        model.second = fully_shard(model.second, mesh=mesh)
+        fully_shard(model)""",
+    ),
     "needless": (
         "model = FSDP(model, limit_all_gathers=True, use_orig_params=True, forward_prefetch=False)",
         "fully_shard(model)",
@@ -235,7 +253,7 @@ def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
             "`**get_settings()` hides the arguments; write them out, then migrate again",
         ),
         (
-            "models = [FSDP(m) for m in models]",
+            "models = [FSDP(m, device_id=rank) for m in models]",
             "the call is in an expression that may skip or repeat it; move it out",
         ),
         (
@@ -249,6 +267,43 @@ def test_what_no_step_can_change_is_kept(line: str, reason: str, tmp_path: Path)
     (entry,) = plan.of(Kept)
     assert isinstance(entry.found, Kept)
     assert (entry.line, entry.found.reason, plan.is_complete) == (4, reason, False)
+
+
+def test_methods_on_models_that_are_not_known_are_asked_about(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+
+model = FSDP(model)
+
+
+def step(trainer, loss, accelerator, last):
+    if last:
+        loss.backward()
+    else:
+        with trainer.model.no_sync():
+            loss.backward()
+    accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
+    return trainer.model.clip_grad_norm_(1.0)
+"""
+    asked = planned(tmp_path, text)
+    keys = [entry.key for entry in asked.of(Question)]
+    assert keys == ["train.py:13:no-sync", "train.py:16:clip-grad-norm"]
+    assert not asked.files
+    after = migrated(planned(tmp_path, text, dict.fromkeys(keys, "yes")))
+    assert after.endswith("""
+def step(trainer, loss, accelerator, last):
+    if last:
+        loss.backward()
+    else:
+        trainer.model.set_requires_gradient_sync(False)
+        try:
+            loss.backward()
+        finally:
+            trainer.model.set_requires_gradient_sync(True)
+    accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
+    return torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0).full_tensor()
+""")
+    kept = migrated(planned(tmp_path, text, dict.fromkeys(keys, "no")))
+    assert "trainer.model.no_sync()" in kept
 
 
 def test_tests_and_annotations_name_the_units_of_fsdp2(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_without_a_full_comparison_nothing_is_claimed(
 def test_parts_of_all_kinds_are_put_together() -> None:
     import torch
 
-    from fsdplint.verify.rank.reference.layout import Region, whole
+    from fsdplint.verify.rank.reference.region import Region, whole
     from fsdplint.verify.rank.reference.tape import Step, Stride
 
     rows = [Region((5, 2), 0, 0, 3), Region((5, 2), 0, 3, 2)]
@@ -180,7 +180,7 @@ def test_a_distance_counts_elements_once_and_absent_parts_as_zero() -> None:
     import torch
 
     from fsdplint.verify.rank.reference import measure
-    from fsdplint.verify.rank.reference.layout import Region, whole
+    from fsdplint.verify.rank.reference.region import Region, whole
 
     ones = torch.ones(4)
     twice = [(whole((4,)), ones + 1), (whole((4,)), ones + 1)]

@@ -36,6 +36,7 @@ _COMMANDS: Mapping[str, str] = {
     "inspect": "fsdplint.cli.inspect",
     "mcp": "fsdplint.mcp.command",
     "migrate": "fsdplint.cli.migrate",
+    "new": "fsdplint.cli.new",
     "rules": "fsdplint.cli.explain",
     "server": "fsdplint.server.command",
     "verify": "fsdplint.verify.command",

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # The module of each migration, and what it does.
 _MIGRATIONS: Mapping[str, tuple[str, str]] = {
     "fsdp2": ("fsdplint.migrate.fsdp2", "Move a program from FSDP1 to FSDP2."),
+    "ddp": ("fsdplint.migrate.ddp", "Move a program from DistributedDataParallel to FSDP2."),
+    "single": ("fsdplint.migrate.single", "Move a program from one GPU to FSDP2 on several."),
     "dcp": ("fsdplint.migrate.dcp", "Move checkpoints from torch.save to distributed ones."),
 }
 
@@ -43,9 +45,13 @@ class _Migrations(click.Group):
     """Migrations that are imported when they are given."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(_MIGRATIONS)
+        return [*_MIGRATIONS, "checkpoint"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name == "checkpoint":
+            from fsdplint.cli.migrate_checkpoint import checkpoint
+
+            return checkpoint
         return _command(cmd_name) if cmd_name in _MIGRATIONS else None
 
 
@@ -91,13 +97,15 @@ _HELP = (
 
 
 def _run(migration: Migration, paths: tuple[str, ...], options: Options) -> int:
-    from fsdplint.migrate.plan import MigrationError
-    from fsdplint.report.migration import plan_as_text, summary
+    from fsdplint.migrate.step import MigrationError
+    from fsdplint.migrate.text import plan_as_text, summary
 
     try:
         plan = _planned(migration, paths, options)
     except MigrationError as error:
         raise click.ClickException(str(error)) from error
+    for key in plan.unasked:
+        click.echo(f"fsdplint: {printable(key)}: nothing asks for this answer", err=True)
     show(plan_as_text(plan))
     click.echo(summary(plan))
     if not plan.entries:
@@ -109,7 +117,9 @@ def _run(migration: Migration, paths: tuple[str, ...], options: Options) -> int:
         return FINDINGS
     if options.diff or not _agreed(options):
         return FINDINGS
-    return _write(plan, options)
+    if options.proving and not _proved(migration, plan, paths[0], options):
+        return FINDINGS
+    return _write(plan)
 
 
 def _planned(migration: Migration, paths: tuple[str, ...], options: Options) -> Plan:
@@ -133,6 +143,7 @@ def _planned(migration: Migration, paths: tuple[str, ...], options: Options) -> 
 def _asked(key: str, question: Question, yes: bool) -> str:
     first = question.choices[0]
     if yes:
+        click.echo(f"{printable(key)}: {printable(question.text)} {first}")
         return first
     choice = click.Choice(question.choices)
     answer: str = click.prompt(f"{printable(key)}: {question.text}", default=first, type=choice)
@@ -140,16 +151,25 @@ def _asked(key: str, question: Question, yes: bool) -> str:
 
 
 def _answers(path: str | None) -> dict[str, str]:
-    """Return the answers in a TOML file of `"train.py:41:topic" = "answer"` lines."""
+    """Return the answers in a TOML file of `"train.py:41:topic" = "answer"` lines.
+
+    Raises:
+        click.ClickException: it cannot be read, or is not of this form.
+    """
     if path is None:
         return {}
-    import tomllib
+    from fsdplint.toml import loads
 
     try:
-        table = tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise click.ClickException(f"{path}: {error}") from error
-    return {key: str(value) for key, value in table.items()}
+        table = loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise click.ClickException(f"{path}: not valid TOML: {error}") from error
+    for key, answer in table.items():
+        if not isinstance(answer, str):
+            raise click.ClickException(f"{path}: the answer to {key!r} is not a string")
+    return table
 
 
 def _show_diff(plan: Plan) -> None:
@@ -171,11 +191,32 @@ def _agreed(options: Options) -> bool:
     return click.confirm("Write these changes?")
 
 
-def _write(plan: Plan, options: Options) -> int:
+def _proved(migration: Migration, plan: Plan, script: str, options: Options) -> bool:
+    """Run the script before and after, and return whether it trains and saves the same."""
+    from fsdplint.verify.command import below, length
+    from fsdplint.verify.equivalence import proved
+    from fsdplint.verify.gate import overlay, split
+    from fsdplint.verify.request import Request
+
+    steps = options.steps or ("all" if migration.whole_run else "3")
+    request = Request(
+        below(script, Path.cwd()),
+        split(options.verify_args),
+        options.nproc,
+        steps=length(steps),
+        timeout=options.timeout,
+    )
+    return proved(
+        request,
+        overlay(plan.files, Path.cwd()),
+        before_ranks=migration.ranks_before,
+        shards=migration.shards,
+    )
+
+
+def _write(plan: Plan) -> int:
     from fsdplint.files.writing import write
 
-    if options.proving:
-        raise click.ClickException("--verify is not there yet")
     write(*plan.files)
     click.echo(f"Wrote {len(plan.files)} file{'s'[: len(plan.files) != 1]}.")
     return CLEAN

@@ -51,6 +51,7 @@ def gather_state(
     guards: Sequence[ir.If],
     *,
     rank_zero: bool = False,
+    every_time: bool = False,
 ) -> Fix:
     """Replace each of ``states`` by the gathered one, all in the function of ``write``.
 
@@ -58,6 +59,8 @@ def gather_state(
         guards: the if statements by which only one rank reaches ``write``: around it, or before it
             with a body that leaves. If there is none, ``write`` gets a new one.
         rank_zero: only some ranks call this function, so a gather in it would hang.
+        every_time: gather also where other conditions decide that nothing is written, unless that
+            would be in each training step.
     """
     if rank_zero:
         raise NoFixError(
@@ -78,7 +81,8 @@ def gather_state(
     imports = Imports(code, write)
     lines, replaced = _gathers(code, states, imports, write, place)
     if guards:
-        edits = _put(code, place, _when_saving(code, guarded, place, write, guards, lines))
+        lines = _when_saving(code, guarded, place, write, guards, lines, every_time)
+        edits = _put(code, place, lines)
     else:
         test = f"{imports.module(DISTRIBUTED, 'dist')}.get_rank() == 0"
         edits = _guard(code, guarded, [*lines, f"if {test}:"], replaced)
@@ -216,6 +220,7 @@ def _when_saving(
     write: ir.Call,
     guards: Sequence[ir.If],
     lines: Sequence[str],
+    every_time: bool,
 ) -> list[str]:
     """Return lines that gather only in steps that save, if the write also tests ``step % n``.
 
@@ -225,7 +230,9 @@ def _when_saving(
     for condition in conditions(code, place, write, guards) if lines else ():
         if _periodic(condition.test) and _is_unchanged(code, place, condition.test):
             tests.append(condition.text(code))
-        elif not runs_once(code, place):
+        elif not (
+            runs_once(code, place) or (every_time and (tests or _between_steps(code, place)))
+        ):
             raise NoFixError(
                 f"`{code.short(condition.test)}` also decides whether the file is written, so a "
                 "gather above the rank test would run every time; test it first, on every rank"
@@ -242,6 +249,18 @@ def _periods(code: Code, guard: ir.Stmt, write: ir.Call) -> list[str]:
     inside = any(statement.start <= write.start < statement.end for statement in guard.body)
     parts = _parts(guard.test, "and" if inside else "or")
     return [Condition(part, inside).text(code) for part in parts if _periodic(part)]
+
+
+def _between_steps(code: Code, place: ir.Stmt) -> bool:
+    """True if the innermost loop around ``place`` does not itself make training steps."""
+    loop = next(n for n in code.ancestors(place) if isinstance(n, (ir.For, ir.While)))
+    inner = [node for node in ir.walk(loop) if isinstance(node, (ir.For, ir.While))]
+    steps = [n for n in ir.walk(loop) if isinstance(n, ir.Call) and _is_backward(n)]
+    return all(any(i is not loop and i.start <= s.start < i.end for i in inner) for s in steps)
+
+
+def _is_backward(call: ir.Call) -> bool:
+    return ir.last_name(call.func) in ("backward", "step")
 
 
 def _is_unchanged(code: Code, place: ir.Stmt, test: ir.Expr) -> bool:
@@ -280,9 +299,9 @@ def gathered_write(program: Program, fact: ShardedWrite) -> Fix | Declined:
     code = Code.of(program.tree(site.path))
     write = site.node
     assert isinstance(write, ir.Call)
-    gathered = [_gathered(program, fact.trace, state) for state in fact.states]
-    states = [state for state in gathered if state is not None]
-    if len(states) < len(gathered):
+    found = [gathered(program, fact.trace, state) for state in fact.states]
+    states = [state for state in found if state is not None]
+    if len(states) < len(found):
         return Declined("the model of this state has no known name here; gather the state by hand")
     local = local_tests(code, site, fact.guards)
     return gather_state(code, write, states, local, rank_zero=len(local) < len(fact.guards))
@@ -312,7 +331,7 @@ def model_name(
     return None
 
 
-def _gathered(program: Program, trace: Trace, state: StateDict) -> GatheredState | None:
+def gathered(program: Program, trace: Trace, state: StateDict) -> GatheredState | None:
     """Return the expression to replace, with the texts of its model and optimizer."""
     path, node = state.source.path, state.source.node
     target = receiver(node)

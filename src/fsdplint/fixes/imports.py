@@ -16,7 +16,7 @@ from fsdplint.fixes.edits import apply, overlap
 from fsdplint.fixes.names import binders, dotted
 
 # Black's line length: an import that would grow longer gets a separate line.
-_WIDTH = 88
+WIDTH = 88
 # Packages whose import has no effect that a program could miss.
 _WITHOUT_EFFECT = sys.stdlib_module_names | {"torch"}
 
@@ -286,7 +286,7 @@ def _extension(code: Code, statement: ir.ImportFrom, names: Sequence[str]) -> Ed
     added = sorted(names)
     if not text.endswith(")"):
         tail = "".join(f", {name}" for name in added)
-        fits = len(code.line(statement.start) + tail) <= _WIDTH and "\\" not in text
+        fits = len(code.line(statement.start) + tail) <= WIDTH and "\\" not in text
         return code.edit(statement.end, statement.end, tail) if fits else None
     inner = text[:-1].rstrip().rstrip(",").rstrip()
     last = NEWLINE.split(inner)[-1]

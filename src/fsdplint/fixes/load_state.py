@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.state_files import PlainLoad
@@ -26,6 +26,7 @@ def load_state(
     guards: Sequence[ir.If],
     *,
     rank_zero: bool = False,
+    adapted: str = "{}",
 ) -> Fix:
     """Replace ``load_state_dict`` by the helper that gives each rank its shards.
 
@@ -33,6 +34,7 @@ def load_state(
         guards: the if statements of this function by which only some ranks reach ``call``. The
             load moves below them, since the helper is a collective.
         rank_zero: only some ranks call this function.
+        adapted: a format that makes the state to load of the given one.
     """
     kind = "model" if optimizer is None else "optimizer"
     helper = f"set_{kind}_state_dict"
@@ -48,11 +50,14 @@ def load_state(
     settings = "full_state_dict=True, broadcast_from_rank0=True"
     settings += f", strict={given['strict']}" if "strict" in given else ""
     of = model if optimizer is None else f"{model}, {optimizer}"
-    form = f"{load}({of}, {{}}, options={options}({settings}))"
+    form = f"{load}({of}, {{}}, options={options}({settings}))".format
     if guards:
-        edits = _below(code, call, guards, form, given["state_dict"])
+        edits = _below(
+            code, call, guards, lambda name: form(adapted.format(name)), given["state_dict"]
+        )
     else:
-        edits = [code.edit(call.start, call.end, form.format(given["state_dict"]))]
+        state = adapted.format(given["state_dict"])
+        edits = [code.edit(call.start, call.end, form(state))]
     title = f"load with `{load}`, which gives each rank its shards"
     return Fix(title, Safety.UNSAFE, (*imports.edits(), *edits))
 
@@ -71,7 +76,13 @@ def _arguments(code: Code, call: ir.Call) -> dict[str, str]:
     return found
 
 
-def _below(code: Code, call: ir.Call, guards: Sequence[ir.If], form: str, given: str) -> list[Edit]:
+def _below(
+    code: Code,
+    call: ir.Call,
+    guards: Sequence[ir.If],
+    form: Callable[[str], str],
+    given: str,
+) -> list[Edit]:
     """Return edits that move the load below the test, in whose body rank 0 reads the file."""
     statement, guard = code.statement(call), min(guards, key=lambda test: test.start)
     last = len(guards) == 1 and guard.body[-1:] == (statement,) and not guard.orelse
@@ -97,7 +108,7 @@ def _below(code: Code, call: ir.Call, guards: Sequence[ir.If], form: str, given:
         edits.append(code.delete_lines(code.line_start(statement.start), code.after(statement)))
     else:
         edits.append(code.edit(call.start, call.end, f"{name} = {given}"))
-    return [*edits, code.insert_lines(after, f"{indent}{form.format(name)}{newline}")]
+    return [*edits, code.insert_lines(after, f"{indent}{form(name)}{newline}")]
 
 
 def whole_load(program: Program, fact: PlainLoad) -> Fix | Declined:

@@ -56,7 +56,7 @@ def set_epoch(epochs: Epochs) -> Fix:
     """Call ``set_epoch`` at the start of each epoch."""
     require_exact(epochs.code)
     imports = Imports(epochs.code, epochs.loop)
-    edit = _epoch_edit(epochs, imports)
+    edit = epoch_edit(epochs, imports)
     title = f"call `{epochs.sampler}.set_epoch` at the start of each epoch"
     return Fix(title, epochs.safety, (edit, *imports.edits()))
 
@@ -74,7 +74,7 @@ def sample_by_rank(code: Code, loader: ir.Call, shuffle: bool, epochs: Epochs | 
     sampler = f"sampler={name}({dataset}{'' if shuffle else ', shuffle=False'})"
     edits = [_sampler_argument(code, loader, sampler), *imports.edits()]
     if epochs is not None:
-        edits.append(_epoch_edit(epochs, imports))
+        edits.append(epoch_edit(epochs, imports))
     return Fix(
         "divide the dataset between ranks with a `DistributedSampler`", Safety.UNSAFE, tuple(edits)
     )
@@ -109,7 +109,8 @@ def _sampler_argument(code: Code, loader: ir.Call, sampler: str) -> Edit:
     return add_argument(code, loader, sampler)
 
 
-def _epoch_edit(epochs: Epochs, imports: Imports) -> Edit:
+def epoch_edit(epochs: Epochs, imports: Imports) -> Edit:
+    """Return the edit that calls ``set_epoch`` first in each epoch."""
     code, loop = epochs.code, epochs.loop
     if not isinstance(loop.target, ir.Name) or loop.target.id == "_":
         raise NoFixError(

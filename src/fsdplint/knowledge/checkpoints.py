@@ -14,16 +14,14 @@ HELPERS = f"{CHECKPOINT}.state_dict"
 STATE_OPTIONS = f"{HELPERS}.StateDictOptions"
 TORCH_SAVE = "torch.save"
 TORCH_LOAD = "torch.load"
-# With `rank0_only=True`, FSDP1 gives the other ranks an empty dict (run on torch 2.13).
-RANK0_CONFIGS = frozenset(
-    f"torch.distributed.fsdp.{name}" for name in ("FullStateDictConfig", "FullOptimStateDictConfig")
-)
 GET_MODEL_STATE = f"{HELPERS}.get_model_state_dict"
 GET_OPTIMIZER_STATE = f"{HELPERS}.get_optimizer_state_dict"
 GET_STATE = f"{HELPERS}.get_state_dict"
 SET_MODEL_STATE = f"{HELPERS}.set_model_state_dict"
 SET_OPTIMIZER_STATE = f"{HELPERS}.set_optimizer_state_dict"
 SET_STATE = f"{HELPERS}.set_state_dict"
+# Reads the optimizer state that `optim_state_dict_to_load` converts.
+LOAD_SHARDED_OPTIMIZER = f"{CHECKPOINT}.optimizer.load_sharded_optimizer_state_dict"
 
 # The second of each pair is deprecated and takes no object that has a `state_dict` itself.
 FILLS = (LOAD,)

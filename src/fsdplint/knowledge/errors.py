@@ -6,15 +6,11 @@ were pasted in public threads, which the table names; torch or the library says 
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from fsdplint.toml import loads
 
 _TABLE = Path(__file__).with_name("errors.toml")
 
@@ -39,7 +35,7 @@ class KnownError:
 @cache
 def known() -> tuple[KnownError, ...]:
     """Return all of them."""
-    rows = tomllib.loads(_TABLE.read_text("utf-8"))["error"]
+    rows = loads(_TABLE.read_text("utf-8"))["error"]
     return tuple(
         KnownError(
             row["message"],

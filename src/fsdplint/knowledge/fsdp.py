@@ -122,11 +122,27 @@ SUMMON_FULL_PARAMS = f"{FSDP1}.summon_full_params"
 STATE_DICT_TYPE = f"{FSDP1}.state_dict_type"
 # By default, returns the state on rank 0 and an empty dict on the others.
 FULL_OPTIM_STATE_DICT = f"{FSDP1}.full_optim_state_dict"
+OPTIM_STATE_DICT = f"{FSDP1}.optim_state_dict"
+SHARDED_OPTIM_STATE_DICT = f"{FSDP1}.sharded_optim_state_dict"
 OPTIM_STATE_DICT_TO_LOAD = f"{FSDP1}.optim_state_dict_to_load"
+SET_STATE_DICT_TYPE = f"{FSDP1}.set_state_dict_type"
+# Rank 0's state goes to the other ranks, or every rank has the whole state itself.
+SCATTER_FULL_OPTIM_STATE_DICT = f"{FSDP1}.scatter_full_optim_state_dict"
+SHARD_FULL_OPTIM_STATE_DICT = f"{FSDP1}.shard_full_optim_state_dict"
+REKEY_OPTIM_STATE_DICT = f"{FSDP1}.rekey_optim_state_dict"
 # The module and the name of an enumeration, and what the members of both enumerations start with.
 SHARDING_STRATEGY = ("torch.distributed.fsdp", "ShardingStrategy")
 SHARDING_STRATEGIES = "torch.distributed.fsdp.ShardingStrategy."
 STATE_DICT_TYPES = "torch.distributed.fsdp.StateDictType."
+# The classes of its configs. With `offload_to_cpu=True`, the default for optimizers, tensors go to
+# the CPU; with `rank0_only=True`, the other ranks get an empty dict. Run on torch 2.13.
+FULL_CONFIGS = frozenset(
+    f"torch.distributed.fsdp.{name}" for name in ("FullStateDictConfig", "FullOptimStateDictConfig")
+)
+SHARDED_CONFIGS = frozenset(
+    f"torch.distributed.fsdp.{name}"
+    for name in ("ShardedStateDictConfig", "ShardedOptimStateDictConfig")
+)
 # Strategies that shard over the second dimension of a mesh and replicate over the first. Source: a
 # run on four ranks, torch 2.13.
 HYBRID_STRATEGIES = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
@@ -139,16 +155,16 @@ RESHARDING_STRATEGIES = frozenset({"FULL_SHARD", "HYBRID_SHARD"})
 # Static methods, with the position and keyword of the model and their effect on an FSDP2 model.
 FSDP1_STATICS: dict[str, tuple[int, str, str]] = {
     STATE_DICT_TYPE: (0, "module", "gathers nothing and raises a KeyError"),
-    f"{FSDP1}.set_state_dict_type": (0, "module", "does nothing, and the state stays sharded"),
+    SET_STATE_DICT_TYPE: (0, "module", "does nothing, and the state stays sharded"),
     SUMMON_FULL_PARAMS: (
         0,
         "module",
         "does nothing, and the parameters stay sharded",
     ),
-    f"{FSDP1}.optim_state_dict": (0, "model", "raises an AttributeError"),
+    OPTIM_STATE_DICT: (0, "model", "raises an AttributeError"),
     OPTIM_STATE_DICT_TO_LOAD: (0, "model", "raises an AttributeError"),
     FULL_OPTIM_STATE_DICT: (0, "model", "raises an IndexError"),
-    f"{FSDP1}.sharded_optim_state_dict": (0, "model", "raises an IndexError"),
+    SHARDED_OPTIM_STATE_DICT: (0, "model", "raises an IndexError"),
     f"{FSDP1}.clip_grad_norm_": (0, "self", "raises an AttributeError"),
 }
 

@@ -94,6 +94,9 @@ REPEATED_BLOCKS: dict[str, tuple[str, ...]] = {
 
 WRAP = "torch.distributed.fsdp.wrap"
 MODULE_WRAP_POLICY = "ModuleWrapPolicy"
+# The context in which the function of the second name wraps a module.
+ENABLE_WRAP = f"{WRAP}.enable_wrap"
+WRAP_CALL = f"{WRAP}.wrap"
 TRANSFORMER_POLICY = f"{WRAP}.transformer_auto_wrap_policy"
 ALWAYS_WRAPS = f"{WRAP}.always_wrap_policy"
 # FSDP1's policies of which submodules become units.

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from fsdplint.knowledge.names import COMPOSABLE_FSDP as _OLD_FSDP
 from fsdplint.knowledge.names import DISTRIBUTED as _DIST
+from fsdplint.knowledge.names import FSDP_PACKAGE as _FSDP
 from fsdplint.knowledge.names import TENSOR as _TENSOR
 from fsdplint.knowledge.torch_range import EARLIEST, Release
 
-_FSDP = f"{_DIST}.fsdp"
 _OLD_TENSOR = f"{_DIST}._tensor"
 _WRAPPER = f"{_DIST}.algorithms._checkpoint.checkpoint_wrapper"
 

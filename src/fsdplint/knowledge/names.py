@@ -12,8 +12,10 @@ KEYWORD_ONLY = -1
 
 DISTRIBUTED = "torch.distributed"
 TENSOR = "torch.distributed.tensor"
+FSDP_PACKAGE = "torch.distributed.fsdp"
 # What FSDP2 is imported from up to torch 2.5.
 COMPOSABLE_FSDP = "torch.distributed._composable.fsdp"
+DEVICE_MESH_PACKAGE = "torch.distributed.device_mesh"
 NN = "torch.nn"
 OPTIM = "torch.optim"
 

@@ -19,7 +19,15 @@ from fsdplint.finding import Edit, Finding, Span
 from fsdplint.fixes.apply import fixed
 from fsdplint.fixes.edits import apply, touch
 from fsdplint.fixes.imports import together
-from fsdplint.migrate.step import Change, Context, Found, Kept, Migration, Question
+from fsdplint.migrate.step import (
+    Change,
+    Context,
+    Found,
+    Kept,
+    Migration,
+    MigrationError,
+    Question,
+)
 from fsdplint.outcome import Outcome
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, settings_for
@@ -30,10 +38,6 @@ PASSES = 6
 _OF_RELEASES = frozenset({"old-import-path"})
 # Passes of the cleanup, each of which removes a name of each import statement.
 _MAX_REMOVALS = 30
-
-
-class MigrationError(Exception):
-    """A migration that cannot be planned; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Plan:
         new: findings of `check` in the result that were not there before.
         outcome: the check of the program before the migration.
         late: such findings on names that some of the releases lack that the project admits.
+        unasked: the keys of answers that no question asks for.
     """
 
     entries: tuple[Entry, ...]
@@ -67,6 +72,7 @@ class Plan:
     new: tuple[Finding, ...]
     outcome: Outcome
     late: tuple[Finding, ...] = ()
+    unasked: tuple[str, ...] = ()
 
     def of(self, kind: type[Found]) -> list[Entry]:
         """Return the entries of one kind."""
@@ -163,38 +169,51 @@ class _Run:
         self.changed: dict[str, SourceFile] = {}
         self.passes: list[_Pass] = []
         self.entries: list[Entry] = []
+        self.asked: set[str] = set()
         self.before = Outcome((), {})
 
     def plan(self) -> Plan:
         self._read_all()
-        self.before = before = self._checked(self._settings())
-        asked = False
+        self.before = after = self._checked(self._settings())
+        last = self._run_steps()
+        if last is not None:
+            if self.changed:
+                self._mend()
+                self._clean()
+                last = self._context()
+                after = self._checked(self._settings())
+            self._note(last, self.migration.leftovers(last))
+        files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
+        new = [f for f in _new(self.before, after) if f.rule not in self.migration.unrelated]
+        return Plan(
+            _ordered(self.entries),
+            files,
+            tuple(f for f in new if f.rule not in _OF_RELEASES),
+            self.before,
+            tuple(f for f in new if f.rule in _OF_RELEASES),
+            tuple(sorted(self.answers.keys() - self.asked)) if last is not None else (),
+        )
+
+    def _run_steps(self) -> Context | None:
+        """Run the steps until they change nothing; return the last pass, None if it asks.
+
+        Raises:
+            MigrationError: they go on changing the program.
+        """
         for _ in range(PASSES):
             context = self._context()
             found = [each for step in self.migration.steps for each in step(context)]
             changes = _together(each for each in found if isinstance(each, Change))
             kept = [each for each in found if isinstance(each, Kept)]
-            questions = [
-                each
-                for each in found
-                if isinstance(each, Question) and context.answer(each) is None
-            ]
-            self._note(context, [*changes, *questions, *kept])
-            asked = bool(questions)
-            if asked or not changes:
-                break
+            asked = [each for each in found if isinstance(each, Question)]
+            asked = [each for each in asked if context.answer(each) is None]
+            self._note(context, [*changes, *asked, *kept])
+            if asked:
+                return None
+            if not changes:
+                return context
             self._apply(changes)
-        if not asked:
-            self._mend()
-            self._clean()
-            context = self._context()
-            self._note(context, [*self.migration.leftovers(context)])
-        files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
-        after = self._checked(self._settings()) if self.changed and not asked else before
-        new = _new(before, after)
-        late = tuple(f for f in new if f.rule in _OF_RELEASES)
-        new = tuple(f for f in new if f.rule not in _OF_RELEASES)
-        return Plan(_ordered(self.entries), files, new, before, late)
+        raise MigrationError(f"the steps do not end after {PASSES} passes, please report it")
 
     def _settings(self) -> Settings:
         return settings_for(self.scope.given, None, isolated=False)
@@ -223,7 +242,7 @@ class _Run:
         else:
             program = Program(Project(self.scope.root, sources.text), (), ())
         program = replace(program, line_name=sources.line_name)
-        return Context(program, frozenset(self.scope.files), self.answers, self._line)
+        return Context(program, frozenset(self.scope.files), self.answers, self._line, self.asked)
 
     def _line(self, span: Span) -> int:
         """Return the line of a place as it was before all passes."""
@@ -259,14 +278,13 @@ class _Run:
 
     def _mend(self) -> None:
         """Apply the fixes of the findings that the steps cause, and of the migration's rules."""
-        if not self.changed:
-            return
 
         def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
             return check(self.scope.files, self._settings(), {**self.changed, **overlay})
 
         def curing(outcome: Outcome) -> Sequence[Finding]:
-            wanted = [*_new(self.before, outcome)]
+            found, unrelated = _new(self.before, outcome), self.migration.unrelated
+            wanted = [finding for finding in found if finding.rule not in unrelated]
             wanted += [f for f in outcome.findings if f.rule in self.migration.rules]
             return tuple(f for f in dict.fromkeys(wanted) if f.rule not in _OF_RELEASES)
 

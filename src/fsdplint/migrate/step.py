@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.imports import Imports
+
+
+class MigrationError(Exception):
+    """A migration that cannot be planned; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,14 @@ class Context:
         files: the absolute paths of the files that may be changed.
         answers: those given so far, by `key`.
         line: the line of a place in the text before the migration.
+        asked: the keys of the questions that have come up so far.
     """
 
     program: Program
     files: frozenset[str]
     answers: Mapping[str, str]
     line: Callable[[Span], int]
+    asked: set[str] = field(default_factory=set)
 
     def codes(self, *words: str) -> Iterator[Code]:
         """Yield the files that may be changed and have one of ``words`` in their text."""
@@ -97,8 +103,18 @@ class Context:
         return f"{path}:{self.line(question.span)}:{question.topic}"
 
     def answer(self, question: Question) -> str | None:
-        """Return the answer to ``question``, None if there is none yet."""
-        return self.answers.get(self.key(question))
+        """Return the answer to ``question``, None if there is none yet.
+
+        Raises:
+            MigrationError: it is none of the question's choices.
+        """
+        key = self.key(question)
+        self.asked.add(key)
+        answer = self.answers.get(key)
+        if answer is not None and answer not in question.choices:
+            choices = ", ".join(question.choices)
+            raise MigrationError(f"{key}: {answer!r} is not an answer; choose one of {choices}")
+        return answer
 
 
 Step = Callable[[Context], Iterator[Found]]
@@ -114,6 +130,11 @@ class Migration:
             a migration causes always are.
         cleanup: removes what nothing uses any more, from the text alone; run until it finds none.
         leftovers: finds what a complete migration has left none of, in its result.
+        unrelated: names of rules whose findings do not come from the migration, and become visible
+            only because the engine follows programs that shard.
+        ranks_before: how many ranks prove the program before, None for as many as after.
+        shards: whether the program has to shard with FSDP2 after it.
+        whole_run: whether a proof needs the run to its end, where programs save.
     """
 
     name: str
@@ -121,3 +142,7 @@ class Migration:
     rules: frozenset[str]
     cleanup: Step
     leftovers: Step
+    unrelated: frozenset[str] = frozenset()
+    ranks_before: int | None = None
+    shards: bool = True
+    whole_run: bool = False

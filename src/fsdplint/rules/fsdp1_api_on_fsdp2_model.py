@@ -21,11 +21,10 @@ from fsdplint.engine.must.values import Instance, Known, Result, always, is_modu
 from fsdplint.engine.program import Program
 from fsdplint.engine.project.reachability import modules
 from fsdplint.engine.project.unit import Unit
-from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
-from fsdplint.fixes.names import dotted
-from fsdplint.fixes.policies import construction, meaning, unused
+from fsdplint.fixes.state_calls import gather_by_options
 from fsdplint.knowledge.calls import (
     ABSENT_FROM_FSDP2,
     REPOINTING_CALLS,
@@ -33,9 +32,8 @@ from fsdplint.knowledge.calls import (
     WRAPPED,
     Generation,
 )
-from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.collectives import NN_UTILS
-from fsdplint.knowledge.fsdp import FSDP1_STATICS, STATE_DICT_TYPES, WRAPPERS
+from fsdplint.knowledge.fsdp import FSDP1_STATICS, WRAPPERS
 from fsdplint.knowledge.names import FSDP1, canonical
 from fsdplint.rule import Report, declare
 
@@ -371,67 +369,3 @@ def clip_by_torch(code: Code, call: ir.Node, used: bool, safety: Safety) -> Fix:
         edits.append(code.edit(call.end, call.end, ".full_tensor()"))
     title = "clip with `torch.nn.utils.clip_grad_norm_`, which supports DTensors"
     return Fix(title, safety, (*edits, *imports.edits()))
-
-
-@builder
-def gather_by_options(code: Code, choice: ir.Node) -> Fix:
-    """Replace ``with FSDP.state_dict_type(…)`` by options in each call that takes a state."""
-    statement = code.statement(choice)
-    shared = "`state_dict_type` is not alone in a `with` statement; replace it by hand"
-    if not isinstance(statement, ir.With) or not isinstance(choice, ir.Call):
-        raise NoFixError(shared)
-    if len(statement.items) != 1 or statement.items[0].value is not choice:
-        raise NoFixError(shared)
-    imports = Imports(code, choice)
-    options = _options(code, choice, imports)
-    model = dotted(choice.args[0].value) or ""
-    edits = list(_states(code, statement, model, options, imports))
-    edits += [*code.unwrapped(statement), *imports.edits()]
-    edits += unused(code, [choice], edits)
-    return Fix("take the state with helpers that support FSDP2", Safety.UNSAFE, tuple(edits))
-
-
-def _options(code: Code, choice: ir.Call, imports: Imports) -> str:
-    """Return the options argument for the state dict type, "" if the default is right."""
-    given = {argument.keyword or str(i): argument.value for i, argument in enumerate(choice.args)}
-    kind = given.get("state_dict_type", given.get("1"))
-    name = "" if kind is None else meaning(code, kind)
-    if name == STATE_DICT_TYPES + "SHARDED_STATE_DICT":
-        return ""
-    if name != STATE_DICT_TYPES + "FULL_STATE_DICT":
-        raise NoFixError("the type of the state dict is not known here; replace the call by hand")
-    config = given.get("state_dict_config", given.get("2"))
-    made = None if config is None else construction(code, config)
-    if config is not None and not isinstance(made, ir.Call):
-        raise NoFixError(
-            f"the value of `{code.short(config)}` is not known here; replace the call by hand"
-        )
-    flags = {a.keyword: a.value for a in made.args} if isinstance(made, ir.Call) else {}
-    alone = flags.get("rank0_only")
-    only = isinstance(alone, ir.Constant) and alone.value is True
-    wanted = "full_state_dict=True" + (", cpu_offload=True" if only else "")
-    return f", options={imports.name(HELPERS, 'StateDictOptions')}({wanted})"
-
-
-def _states(
-    code: Code, statement: ir.With, model: str, options: str, imports: Imports
-) -> Iterator[Edit]:
-    """Yield the edits of each call that takes a state of the model or its optimizers."""
-    known: set[ir.Node] = set()
-    for node in (n for each in statement.body for n in ir.walk(each)):
-        if not isinstance(node, ir.Call):
-            continue
-        if dotted(node.func) == f"{model}.state_dict" and not node.args:
-            get, of = imports.name(HELPERS, "get_model_state_dict"), model
-        elif meaning(code, node.func) == f"{FSDP1}.optim_state_dict" and len(node.args) == 2:
-            get = imports.name(HELPERS, "get_optimizer_state_dict")
-            of = ", ".join(code.slice(argument.value) for argument in node.args)
-        else:
-            continue
-        known.update(ir.walk(node))
-        yield code.edit(node.start, node.end, f"{get}({of}{options})")
-    others = (n for each in statement.body for n in ir.walk(each) if n not in known)
-    if not known or any(dotted(node) == model for node in others):
-        raise NoFixError(
-            f"the block uses `{model}` for more than its state dict; replace the calls by hand"
-        )

@@ -145,7 +145,7 @@ def reports(program: Program) -> Iterator[Report]:
             f"{program.where(shard, site)}, so the new ones never train",
             "holds parameters that sharding replaces",
             _evidence(program, fact),
-            partial(_fix, program, fact),
+            partial(moved_below, program, fact),
         )
 
 
@@ -166,7 +166,8 @@ def _replacement(fact: StaleOptimizer) -> str:
     return "parameters become DTensor shards here"
 
 
-def _fix(program: Program, fact: StaleOptimizer) -> Fix | Declined:
+def moved_below(program: Program, fact: StaleOptimizer) -> Fix | Declined:
+    """Build the optimizer after the sharding, in a function that does both."""
     captured_early = fact.build.time > fact.last.time
     first = fact.capture.source if captured_early else fact.build.site
     frame = common_frame(first, fact.last.site)

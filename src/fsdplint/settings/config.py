@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -232,15 +231,13 @@ def _table(file: Path) -> Mapping[str, object] | None:
 
     Any other file may be ours as a whole.
     """
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+    from fsdplint.toml import loads
+
     try:
         text = regular(file, _MAX_SIZE).decode()
         if _DEEP.search(text):
             raise ConfigError(f"{file}: too deeply nested")
-        document = tomllib.loads(text)
+        document = loads(text)
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
     except SourceError as error:

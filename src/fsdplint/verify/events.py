@@ -329,7 +329,7 @@ class Backward(Event):
 
     Attributes:
         loss: this rank's value, as text, so that nan survives; `scaled`: a gradient scaler may have
-            multiplied it.
+            multiplied it; `scale`: by this, as far as is known.
         reduced: a sharded parameter has a gradient of its own size that it did not have before.
     """
 
@@ -339,6 +339,7 @@ class Backward(Event):
     reduced: bool
     place: Place | None
     scaled: bool = False
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

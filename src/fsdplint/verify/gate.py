@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
+from fsdplint.files.file import SourceFile
 from fsdplint.finding import Finding
 from fsdplint.outcome import Changes
 from fsdplint.pages.diagnosis import diagnose
@@ -113,7 +114,7 @@ def proved(
     clauses = tuple(dict.fromkeys(filter(None, map(_clause, changes.fixed))))
     rules = tuple(dict.fromkeys(each.rule for each in changes.fixed))
     unshown = dict.fromkeys(each.rule for each in changes.fixed if _clause(each) is None)
-    request = Request(below(script, directory), _split(arguments), ranks, timeout=timeout)
+    request = Request(below(script, directory), split(arguments), ranks, timeout=timeout)
     if steps or _SAVES in clauses:
         request = replace(request, steps=length(steps or "all"))
     _print(
@@ -122,11 +123,11 @@ def proved(
     )
     try:
         with status_line() as progress, Warm() as launcher:
-            overlay = _overlay(changes, directory)
-            proof = prove(request, directory, overlay, clauses, rules, launcher, progress)
+            changed = overlay(changes.files, directory)
+            proof = prove(request, directory, changed, clauses, rules, launcher, progress)
             if not steps and request.steps is not None and _may_come_later(proof):
                 request = replace(request, steps=None)
-                proof = prove(request, directory, overlay, clauses, rules, launcher, progress)
+                proof = prove(request, directory, changed, clauses, rules, launcher, progress)
     except VerifyError as error:
         raise click.ClickException(str(error)) from error
     _say(proof)
@@ -153,7 +154,12 @@ def _may_come_later(proof: Proof) -> bool:
     return _COLLECTIVES in proof.clauses and was[_COLLECTIVES] is not Status.VIOLATED
 
 
-def _split(arguments: str) -> tuple[str, ...]:
+def split(arguments: str) -> tuple[str, ...]:
+    """Return the words of --verify-args.
+
+    Raises:
+        click.UsageError: a quotation is not closed.
+    """
     try:
         return tuple(shlex.split(arguments))
     except ValueError as error:
@@ -164,13 +170,17 @@ def _clause(finding: Finding) -> str | None:
     return next(rule.clause for rule in RULES if rule.name == finding.rule)
 
 
-def _overlay(changes: Changes, directory: Path) -> dict[str, bytes]:
-    """Return the fixed files by their path in the directory."""
+def overlay(files: Sequence[tuple[SourceFile, SourceFile]], directory: Path) -> dict[str, bytes]:
+    """Return the changed files by their path in the directory.
+
+    Raises:
+        VerifyError: one of them is outside.
+    """
     found = {}
-    for _, after in changes.files:
+    for _, after in files:
         path = os.path.relpath(after.path, directory)
         if path.startswith(os.pardir):
-            raise VerifyError(f"a fix also changes {path}, but verify copies only {directory}")
+            raise VerifyError(f"{path} is changed, too, but verify copies only {directory}")
         found[path] = after.encode()
     return found
 

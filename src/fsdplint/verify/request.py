@@ -40,6 +40,9 @@ class Request:
         shrink: build models that take a configuration with fewer layers and a smaller width.
         keep: the folder for the state at a save, in the run that saves.
         resumed: the folder to compare with, in a run that resumes.
+        record: the folder for what a run computes and saves.
+        origin: the folder with the record of a run of another version of the program, whose random
+            numbers this run starts from.
     """
 
     script: str
@@ -59,6 +62,8 @@ class Request:
     shrink: bool = False
     keep: str = ""
     resumed: str = ""
+    record: str = ""
+    origin: str = ""
 
     def write(self, folder: Path) -> None:
         """Write the request where ranks look for it."""

@@ -56,18 +56,26 @@ def verify(
         VerifyError: torch or the script is missing, there is too little memory for the ranks, or
             the directory cannot be copied.
     """
-    if reason := missing():
-        raise VerifyError(reason)
-    if not (directory / request.script).is_file():
-        raise VerifyError(f"{request.script}: no such file under {directory}")
-
-    if reason := _too_many(request.ranks):
-        raise VerifyError(reason)
+    check_request(request, directory)
 
     def run(wanted: Request) -> Run:
         return observe(wanted, directory, overlay, launcher, progress)
 
     return _with_notes(_verified(request, run), directory)
+
+
+def check_request(request: Request, directory: Path) -> None:
+    """Check that a request can be run.
+
+    Raises:
+        VerifyError: torch or the script is missing, or there is too little memory for the ranks.
+    """
+    if reason := missing():
+        raise VerifyError(reason)
+    if not (directory / request.script).is_file():
+        raise VerifyError(f"{request.script}: no such file under {directory}")
+    if reason := _too_many(request.ranks):
+        raise VerifyError(reason)
 
 
 def _verified(request: Request, run: Callable[[Request], Run]) -> Verification:

@@ -12,9 +12,8 @@ from fsdplint.knowledge.checkpoints import (
     GET_MODEL_STATE,
     GET_OPTIMIZER_STATE,
     GET_STATE,
-    RANK0_CONFIGS,
 )
-from fsdplint.knowledge.fsdp import FULL_OPTIM_STATE_DICT, STATE_DICT_TYPE
+from fsdplint.knowledge.fsdp import FULL_CONFIGS, FULL_OPTIM_STATE_DICT, STATE_DICT_TYPE
 from fsdplint.knowledge.names import FSDP1, KEYWORD_ONLY
 
 _GATHERS = (GET_MODEL_STATE, GET_OPTIMIZER_STATE, GET_STATE, FULL_OPTIM_STATE_DICT)
@@ -56,7 +55,7 @@ def _is_gathered_for_rank_0(program: Program, trace: Trace, call: Call) -> bool:
     for chosen in trace.calls(STATE_DICT_TYPE):
         if chosen.site.node in around and chosen.time < call.time:
             config = chosen.arguments.get(position, keyword)
-            known = isinstance(config, Object) and RANK0_CONFIGS & class_names(config.cls)
+            known = isinstance(config, Object) and FULL_CONFIGS & class_names(config.cls)
             return bool(known) and _is_true(config.keywords.get("rank0_only"))  # type: ignore[union-attr]  # an Object
     return False
 

@@ -101,8 +101,9 @@ def _set_by_others(made: Object, setup: str, methods: Mapping[str, ir.Function])
 
 def _is_read(made: Object, name: str, value: Value) -> bool:
     """True if an attribute has a value only since it was read."""
-    created = isinstance(value, Object) and value.origin is Origin.PART and value.parent is made
-    return created and value.step == f".{name}"
+    if not isinstance(value, Object) or value.origin is not Origin.PART:
+        return False
+    return value.parent is made and value.step == f".{name}"
 
 
 def _holds(value: Value) -> bool:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, tests
+from fsdplint.migrate.fsdp2.contexts import contexts
+from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.leftovers import leftovers
+from fsdplint.migrate.fsdp2.methods import methods
 from fsdplint.migrate.fsdp2.policies import policies
+from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.step import Migration
 
 FSDP2 = Migration(
-    "fsdp2", (wrappers, policies, tests, scalers, attributes), frozenset(), unused, leftovers
+    "fsdp2",
+    steps=(
+        *(states, full_params),
+        *(wrappers, contexts, policies),
+        *(tests, scalers, attributes, methods),
+    ),
+    rules=frozenset(),
+    cleanup=unused,
+    leftovers=leftovers,
 )

@@ -14,13 +14,12 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted, fresh
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
-from fsdplint.knowledge.names import DISTRIBUTED, NN
+from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
 from fsdplint.knowledge.policies import MIXED_PRECISION, MIXED_PRECISION_POLICY
 from fsdplint.migrate.fsdp2.calls import definition
 from fsdplint.migrate.fsdp2.policies import casts_inputs
 from fsdplint.migrate.step import Context, Question
 
-_MESH = "torch.distributed.device_mesh"
 # The answers to which strategy an expression selects.
 _STRATEGIES = {
     "full-shard": "FULL_SHARD",
@@ -72,7 +71,7 @@ def arguments(code: Code, call: ir.Call) -> dict[str, ir.Expr]:
             raise NoFixError(
                 f"`{code.short(given)}` hides the arguments; write them out, then migrate again"
             )
-        elif given.keyword != "module" and (index or given.keyword):
+        elif given.keyword not in ("module", "wrapper_cls") and (index or given.keyword):
             found[given.keyword or FSDP1_ARGUMENTS[index - 1]] = given.value
     return found
 
@@ -166,7 +165,7 @@ class _Conversion:
         return self.code.newline.join([lines[0], *(f"{own}{line[extra:]}" for line in lines[1:])])
 
     def mesh(self, sizes: str) -> str:
-        make = self.imports.name(_MESH, "init_device_mesh")
+        make = self.imports.name(DEVICE_MESH_PACKAGE, "init_device_mesh")
         names = ', mesh_dim_names=("replicate", "shard")' if ", " in sizes else ""
         return f"{make}({self.device_type}, ({sizes}){names})"
 
@@ -216,7 +215,7 @@ class _Conversion:
     def process_group(self, value: ir.Expr) -> None:
         if isinstance(definition(self.code, value), ir.Collection):
             raise NoFixError("it has a pair of process groups; build a mesh of them by hand")
-        mesh = self.imports.name(_MESH, "DeviceMesh")
+        mesh = self.imports.name(DEVICE_MESH_PACKAGE, "DeviceMesh")
         self.settings.shared["mesh"] = f"{mesh}.from_group({self.text(value)}, {self.device_type})"
 
     def precision(self, value: ir.Expr) -> None:

@@ -9,19 +9,18 @@ from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Binding, bindings, dropped
 from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.checkpoints import LOAD_SHARDED_OPTIMIZER
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, FSDP1_NAMES
 from fsdplint.knowledge.modules import WRAP
-from fsdplint.knowledge.names import canonical
+from fsdplint.knowledge.names import FSDP_PACKAGE, canonical
 from fsdplint.knowledge.scaling import SHARDED_SCALER
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS
 from fsdplint.migrate.step import Change, Context, Found
 
-_PACKAGE = "torch.distributed.fsdp"
-
 
 def unused(context: Context) -> Iterator[Found]:
     """Yield a change for each unused definition, or if a file has none, for its imports."""
-    for code in context.codes(_PACKAGE):
+    for code in context.codes(FSDP_PACKAGE):
         changes = list(_definitions(context, code))
         yield from changes or _imports(context, code)
 
@@ -129,5 +128,5 @@ def _imports(context: Context, code: Code) -> Iterator[Change]:
 
 def _is_fsdp1(binding: Binding) -> bool:
     target = canonical(binding.target)
-    others = ("functools", "functools.partial", SHARDED_SCALER)
+    others = ("functools", "functools.partial", SHARDED_SCALER, LOAD_SHARDED_OPTIMIZER)
     return target in FSDP1_NAMES or _of_wrap(target) or target in others

@@ -63,15 +63,19 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
         raise NoFixError("the call hides which argument is the module; shard it by hand")
     imports = Imports(code, call)
     shard = imports.name(*FULLY_SHARD.rsplit(".", 1))
-    policy = arguments(code, call).get("auto_wrap_policy")
-    found = units(context, code, call, policy)
+    found = units(context, code, call, arguments(code, call).get("auto_wrap_policy"))
     statement = code.statement(call)
-    place = _place(code, call, statement, given.value)
-    settings = settings_of(context, code, call, place.model, imports)
-    lines = [*_comments(code, call), *filter(None, [place.first]), *settings.before]
-    lines += _calls_of(code, call, found, settings, shard)
-    lines += [*settings.after, *filter(None, [place.rest])]
-    edits = [_replaced(code, statement, lines)]
+    stands_alone = not isinstance(statement, COMPOUND) and code.alone(statement)
+    if stands_alone and _runs_once(code, call, statement):
+        place = _place(code, call, statement, given.value)
+        settings = settings_of(context, code, call, place.model, imports)
+        lines = [*_comments(code, call), *filter(None, [place.first]), *settings.before]
+        lines += _calls_of(code, call, found, settings, shard)
+        lines += [*settings.after, *filter(None, [place.rest])]
+        edits = [_replaced(code, statement, lines)]
+    else:
+        settings = settings_of(context, code, call, code.slice(given.value), imports)
+        edits = [_in_place(code, call, found, settings, shard)]
     if found.policy and f"def {HELPER}(" not in code.text:
         edits.append(_above(code, statement, helper(code, imports)))
     what = f"shard {f'{found.what} of ' if found.what else ''}`{code.short(given.value)}`"
@@ -80,16 +84,23 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
     return Change(span, what, tuple(edits), (imports,), settings.differs)
 
 
-def _place(code: Code, call: ir.Call, statement: ir.Stmt, module: ir.Expr) -> _Place:
-    """Return how the call stands in its statement.
+def _in_place(code: Code, call: ir.Call, found: Units, settings: Settings, shard: str) -> Edit:
+    """Replace a call that may run any number of times by one that returns its model, too.
 
     Raises:
-        NoFixError: lines before the statement would not run each time that the call runs.
+        NoFixError: it takes more than that call.
     """
-    if isinstance(statement, COMPOUND) or not code.alone(statement):
-        raise NoFixError("the call shares its statement with other code; give it a line of its own")
-    if not _runs_once(code, call, statement):
+    if found.test or found.policy or settings.before or settings.after:
         raise NoFixError("the call is in an expression that may skip or repeat it; move it out")
+    if code.comments(call.start, call.end):
+        raise NoFixError("a comment is in the call; move the call to a statement of its own")
+    keywords = [*_keywords(settings.root), *_keywords(settings.shared)]
+    text = f"{shard}({', '.join([settings.model, *keywords])})"
+    return code.edit(call.start, call.end, text)
+
+
+def _place(code: Code, call: ir.Call, statement: ir.Stmt, module: ir.Expr) -> _Place:
+    """Return how the call stands in its statement, which runs it once."""
     text, target = code.slice(module), None
     if isinstance(statement, ir.Assign) and statement.value is call:
         target = dotted(statement.targets[0]) if len(statement.targets) == 1 else None

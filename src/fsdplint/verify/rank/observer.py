@@ -21,6 +21,7 @@ import torch.utils.data
 
 from fsdplint.verify.events import Device, Memory, Started
 from fsdplint.verify.rank import shim, shrink, spawn
+from fsdplint.verify.rank.equivalence.record import Record
 from fsdplint.verify.rank.probes import (
     collectives,
     forwards,
@@ -67,6 +68,7 @@ class Observer:
         self._resuming: list[Keeper | Comparison] = [self._keeper] if self._keeper else []
         if request.resumed:
             self._resuming.append(Comparison(self._seen))
+        self._record = Record(self._seen) if request.record else None
         self._async_saves = AsyncSaves(self._seen)
         self._local_rank = int(os.environ["LOCAL_RANK"])
         self._local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -120,11 +122,13 @@ class Observer:
             capture.install(self._seen)
         for one in self._resuming:
             one.install()
+        if self._record is not None:
+            self._record.install()
         steps.install(self._seen, self._snapshots, self._keeper)
         fsdp1.install(self._seen)
         numbers.install(self._seen)
         shards.install(self._seen)
-        saves.install(self._seen, self._keeper)
+        saves.install(self._seen, self._keeper, self._record)
         self._async_saves.install()
 
     def _started(self) -> Started:
@@ -146,6 +150,8 @@ class Observer:
         self._recorder.probe("async-saves")(self._async_saves.finish)()
         for one in self._resuming:
             self._recorder.probe("resume")(one.finish)()
+        if self._record is not None:
+            self._recorder.probe("record")(self._record.finish)()
         self._recorder.probe("group")(self._note_device)()
         self._recorder.probe("memory")(self._note_memory)()
 

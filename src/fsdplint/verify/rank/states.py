@@ -45,7 +45,7 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
     elif len(path) == _DEPTH:
         return
     elif isinstance(value, Mapping):
-        yield from _of_optimizer(value, path) if _is_optimizer(value) else _of_mapping(value, path)
+        yield from _of_optimizer(value, path) if is_optimizer(value) else _of_mapping(value, path)
     elif isinstance(value, list | tuple):
         yield from _of_mapping(dict(enumerate(value)), path)
     elif isinstance(value, nn.Module):
@@ -59,7 +59,7 @@ def _of_mapping(value: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[Lea
         yield from leaves(item, (*path, str(key)))
 
 
-def _is_optimizer(value: Mapping[Any, Any]) -> bool:
+def is_optimizer(value: Mapping[Any, Any]) -> bool:
     """True if this is an optimizer's state dict, nested or flattened."""
     nested = isinstance(value.get("state"), Mapping) and "param_groups" in value
     return nested or _is_flat(value)

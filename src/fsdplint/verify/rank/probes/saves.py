@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_saver
 
 from fsdplint.verify.events import Save
+from fsdplint.verify.rank.equivalence.record import Record
 from fsdplint.verify.rank.patch import wrap
 from fsdplint.verify.rank.recorder import called_by_torch
 from fsdplint.verify.rank.registry import Seen
@@ -29,12 +30,12 @@ LOCK = "scratch.lock"
 _DCP = ("save", "async_save", "save_state_dict")
 
 
-def install(seen: Seen, keeper: Keeper | None = None) -> None:
+def install(seen: Seen, keeper: Keeper | None = None, record: Record | None = None) -> None:
     """Wrap ``torch.save``, ``pickle.dump``, safetensors and distributed checkpoints."""
     recorder = seen.recorder
     scratch = Scratch(str(recorder.root), str(recorder.folder / LOCK))
     scratch.install(recorder)
-    saves = _Saves(seen, recorder.probe("scratch")(scratch.own), keeper)
+    saves = _Saves(seen, recorder.probe("scratch")(scratch.own), keeper, record)
     for name in _DCP:
         wrap(state_dict_saver, name, functools.partial(saves.checkpoint, name))
     wrap(state_dict_saver, "_stateful_to_state_dict", saves.expand)
@@ -72,8 +73,10 @@ class _Writer:
 class _Saves:
     """The saves of this rank; `own` makes a path the scratch copy's own."""
 
-    def __init__(self, seen: Seen, own: Callable[..., None], keeper: Keeper | None) -> None:
-        self._seen, self._own, self._keeper = seen, own, keeper
+    def __init__(
+        self, seen: Seen, own: Callable[..., None], keeper: Keeper | None, record: Record | None
+    ) -> None:
+        self._seen, self._own, self._keeper, self._record = seen, own, keeper, record
         self._note = seen.recorder.probe("saves")(self._write)
         self._find_average = seen.recorder.probe("averages")(live_average)
         self._expanded = threading.local()
@@ -151,6 +154,8 @@ class _Saves:
         )
         if self._keeper is not None:
             self._keeper.saved(save, result)
+        if self._record is not None:
+            self._record.saved(save, value)
         recorder.write(save)
 
 

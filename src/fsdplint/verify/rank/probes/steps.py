@@ -6,9 +6,11 @@ import math
 import time
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -44,6 +46,8 @@ def install(seen: Seen, snapshots: Snapshots, keeper: Keeper | None = None) -> N
     wrap(Optimizer, "__init__", construct)
     wrap(torch.autograd, "backward", steps.backward)
     wrap(torch.amp.GradScaler, "step", steps.scale)
+    wrap(torch.amp.GradScaler, "scale", steps.multiply)
+    wrap(ShardedGradScaler, "scale", steps.multiply)
     register_optimizer_step_pre_hook(steps.before)
     register_optimizer_step_post_hook(steps.after)
 
@@ -70,10 +74,12 @@ class _Steps:
         self._before: list[_Before] = []
         self._began = time.perf_counter()
         self._nested = False
+        self._scaled: tuple[ref[Tensor], float] | None = None
         guard = seen.recorder.probe
         self._look, self._compare = guard("optimizer")(self._remember), guard("step")(self._write)
         self._look_again = guard("optimizer")(self._read_gradients)
         self._note = guard("gradients")(self._backward_done)
+        self._note_scale = guard("gradients")(self._multiplied)
 
     def backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
         """Run ``torch.autograd.backward``, and note the outermost one."""
@@ -104,8 +110,23 @@ class _Steps:
                 reduced,
                 self._seen.place(),
                 self._seen.scaled,
+                self._scale_of(loss),
             )
         )
+
+    def multiply(self, original: Any, scaler: Any, outputs: Any) -> Any:
+        """Run ``GradScaler.scale``, and remember by how much it multiplies a loss."""
+        result = original(scaler, outputs)
+        self._note_scale(scaler, result)
+        return result
+
+    def _multiplied(self, scaler: Any, result: Any) -> None:
+        if isinstance(result, Tensor):
+            self._scaled = ref(result), float(scaler.get_scale())
+
+    def _scale_of(self, loss: Tensor) -> float:
+        known = self._scaled is not None and self._scaled[0]() is loss
+        return self._scaled[1] if self._scaled is not None and known else 1.0
 
     def _new_gradients(self) -> bool:
         """True if a sharded parameter has a gradient of its size that it did not have before.

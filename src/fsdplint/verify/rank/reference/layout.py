@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil
 from typing import Any
 
 import torch
@@ -17,77 +17,13 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from fsdplint.verify.rank import access
 from fsdplint.verify.rank.access import Held
+from fsdplint.verify.rank.reference.region import Box, Region, whole
 
-_SHORT = (torch.float16, torch.bfloat16)
+SHORT = (torch.float16, torch.bfloat16)
 
 
 class Incomparable(Exception):
     """The runs cannot be compared; the message says why, for the user."""
-
-
-@dataclass(frozen=True)
-class Region:
-    """A part of a whole tensor: a range of one dimension, or of the flattened tensor.
-
-    Attributes:
-        shape: of the whole.
-        dim: None for the flattened tensor.
-    """
-
-    shape: tuple[int, ...]
-    dim: int | None
-    start: int
-    length: int
-
-    def of(self, whole: Tensor) -> Tensor:
-        """Return the part of a whole tensor; of a contiguous one, it is a view."""
-        if self.dim is None:
-            return whole.reshape(-1).narrow(0, self.start, self.length)
-        return whole.narrow(self.dim, self.start, self.length)
-
-    def write(self, whole: Tensor, part: Tensor) -> None:
-        """Put a part in its place in a contiguous whole."""
-        target = self.of(whole)
-        target.copy_(part.reshape(target.shape))
-
-    @property
-    def elements(self) -> int:
-        """How many elements the part has."""
-        return self.length if self.dim is None else _area(self.shape, self.dim) * self.length
-
-
-def _area(shape: tuple[int, ...], dim: int) -> int:
-    return prod(size for at, size in enumerate(shape) if at != dim)
-
-
-def whole(shape: tuple[int, ...]) -> Region:
-    """Return the region that is everything."""
-    return Region(shape, None, 0, prod(shape))
-
-
-@dataclass(frozen=True)
-class Box:
-    """A part of a whole tensor that is a range of every dimension, as where tensor parallelism and
-    FSDP both divide it."""
-
-    shape: tuple[int, ...]
-    starts: tuple[int, ...]
-    lengths: tuple[int, ...]
-
-    def of(self, whole: Tensor) -> Tensor:
-        """Return the part of a whole tensor, a view."""
-        for dim, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True)):
-            whole = whole.narrow(dim, start, length)
-        return whole
-
-    def write(self, whole: Tensor, part: Tensor) -> None:
-        """Put a part in its place."""
-        self.of(whole).copy_(part.reshape(self.lengths))
-
-    @property
-    def elements(self) -> int:
-        """How many elements the part has."""
-        return prod(self.lengths)
 
 
 @dataclass(frozen=True)
@@ -164,27 +100,28 @@ def pieces(model: nn.Module, *, tensor_parallel: bool = False) -> Iterator[Piece
         if isinstance(held.unit, FullyShardedDataParallel):
             yield from _fsdp1(held, held.unit, prefixes)
         elif isinstance(held.parameter, DTensor):
-            place = _boxed if tensor_parallel else _placed
-            region = place(held, held.parameter)
+            given = held.parameter
+            region = boxed(held.name, given) if tensor_parallel else _placed(held, given)
             degree = held.parameter.device_mesh.size()
             yield Piece(held.name, region, held.parameter, held.unit, degree)
         else:
             yield Piece(held.name, whole(held.shape), held.parameter, None, 1)
 
 
-def _boxed(held: Held, parameter: DTensor) -> Box:
+def boxed(name: str, tensor: DTensor) -> Box:
     """Return the part of a DTensor that is sharded in any number of mesh dimensions.
 
     Source: ``torch.distributed.tensor._utils`` (torch 2.6-2.15), also for `_StridedShard`, with
     which FSDP2 divides what tensor parallelism has divided.
     """
-    known = all(isinstance(p, Replicate | Shard | _StridedShard) for p in parameter.placements)
+    known = all(isinstance(p, Replicate | Shard | _StridedShard) for p in tensor.placements)
+    shape = tuple(tensor.shape)
     lengths, starts = compute_local_shape_and_global_offset(
-        held.shape, parameter.device_mesh, parameter.placements
+        shape, tensor.device_mesh, tensor.placements
     )
-    if not known or tuple(lengths) != tuple(access.local(parameter).shape):
-        raise Incomparable(f"how `{held.name}` is sharded is unknown")
-    return Box(held.shape, tuple(starts), tuple(lengths))
+    if not known or tuple(lengths) != tuple(access.local(tensor).shape):
+        raise Incomparable(f"how `{name}` is sharded is unknown")
+    return Box(shape, tuple(starts), tuple(lengths))
 
 
 def _placed(held: Held, parameter: DTensor) -> Region:
@@ -246,4 +183,4 @@ def short(model: nn.Module) -> bool:
         handle = getattr(module, "_handle", None)
         if isinstance(module, FullyShardedDataParallel) and handle is not None:
             dtypes += [handle._fwd_bwd_param_dtype, handle._reduce_dtype]
-    return any(dtype in _SHORT for dtype in dtypes)
+    return any(dtype in SHORT for dtype in dtypes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fsdplint.verify.rank.reference.layout import Box, Region
+from fsdplint.verify.rank.reference.region import Box, Region
 
 TOLERANCE = 1e-5
 """Relative L2 for 32-bit numbers: ranks add up in another order, which costs some 1e-7."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-import random
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -20,12 +18,13 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from fsdplint.verify.events import Place
+from fsdplint.verify.rank import generators
 from fsdplint.verify.rank.reference import measure
-from fsdplint.verify.rank.reference.layout import Box, Incomparable, Region
+from fsdplint.verify.rank.reference.layout import Incomparable
 from fsdplint.verify.rank.reference.measure import Shares
+from fsdplint.verify.rank.reference.region import Box, Region
+from fsdplint.verify.rank.unwatched import torch_load, torch_save
 
-torch_load, torch_save = torch.load, torch.save
-"""As they are before a probe takes what they write for the script's."""
 Key = tuple[int, str]
 """A parameter: its model's number and its name there."""
 Parts = dict[Key, Tensor]
@@ -42,27 +41,17 @@ class Ambient:
     @staticmethod
     def take(module: nn.Module, cuda: bool) -> Ambient:
         """Record the present state."""
-        generators: dict[str, Any] = {"cpu": torch.get_rng_state(), "python": random.getstate()}
-        if cuda:
-            generators["cuda"] = torch.cuda.get_rng_state()
-        if (numpy := sys.modules.get("numpy")) is not None:
-            generators["numpy"] = numpy.random.get_state()
         devices = ("cpu", "cuda") if cuda else ("cpu",)
         on = [d for d in devices if torch.is_autocast_enabled(d)]
         return Ambient(
-            generators,
+            generators.take(cuda),
             tuple((d, torch.get_autocast_dtype(d)) for d in on),
             tuple(inner.training for inner in module.modules()),
         )
 
     def restore(self, module: nn.Module) -> ExitStack:
         """Make it so again; autocast lasts as long as the stack."""
-        torch.set_rng_state(self.generators["cpu"])
-        random.setstate(self.generators["python"])
-        if "cuda" in self.generators:
-            torch.cuda.set_rng_state(self.generators["cuda"])
-        if "numpy" in self.generators and (numpy := sys.modules.get("numpy")) is not None:
-            numpy.random.set_state(self.generators["numpy"])
+        generators.restore(self.generators)
         for inner, training in zip(module.modules(), self.modes, strict=False):
             inner.training = training
         stack = ExitStack()

@@ -11,10 +11,10 @@ from fsdplint.verify.events import Restored, Resumed
 from fsdplint.verify.kept import chosen, state_files
 from fsdplint.verify.rank.recorder import prepares_state
 from fsdplint.verify.rank.reference.measure import distance, norm
-from fsdplint.verify.rank.reference.tape import torch_load
 from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.resume.feed import Feed
 from fsdplint.verify.rank.resume.state import KINDS, STATE, Entry, Taken, is_held, take, wholes
+from fsdplint.verify.rank.unwatched import torch_load
 
 _MOST = 5
 """Names that are written down of each kind."""

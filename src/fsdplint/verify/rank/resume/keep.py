@@ -14,10 +14,10 @@ from torch.optim.optimizer import (
 from fsdplint.verify.events import Kept, Save
 from fsdplint.verify.kept import chosen, files, mark, state_file
 from fsdplint.verify.rank.recorder import prepares_state
-from fsdplint.verify.rank.reference.tape import torch_save
 from fsdplint.verify.rank.registry import Seen
 from fsdplint.verify.rank.resume.feed import Feed
 from fsdplint.verify.rank.resume.state import Taken, digests, take, take_buffers
+from fsdplint.verify.rank.unwatched import torch_save
 from fsdplint.verify.workspace import preserve
 
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fsdplint.verify.rank import access
-from fsdplint.verify.rank.reference.layout import Box, Piece, Region, pieces, whole
+from fsdplint.verify.rank.reference.layout import Piece, pieces
+from fsdplint.verify.rank.reference.region import Box, Region, whole
 from fsdplint.verify.rank.registry import Seen
 
 PARAMETER, BUFFER, STATE = "parameter", "buffer", "optimizer state"

@@ -20,6 +20,9 @@ def plan_as_text(plan: Plan) -> str:
     for finding in plan.new:
         where = located(plan.outcome, finding.span)
         lines.append(f"{where}: new finding after the migration: {finding.rule}: {finding.message}")
+    if asked := [entry for entry in plan.entries if isinstance(entry.found, Question)]:
+        lines.append("Answer with --yes, or by lines in a file for --answers:")
+        lines += [f"  {_answer(entry)}" for entry in asked]
     for path in dict.fromkeys(finding.span.path for finding in plan.late):
         lines.append(f"{shown(plan.outcome, path)}: needs a newer PyTorch than the project admits")
     lines += sorted({f"  {printable(finding.message)}" for finding in plan.late})
@@ -35,6 +38,12 @@ def _texts(entries: Iterator[Entry]) -> Iterator[tuple[Entry, str]]:
             yield entry, f"question: {found.text} [{' | '.join(found.choices)}]"
         else:
             yield entry, f"unchanged: {found.what}: {found.reason}"
+
+
+def _answer(entry: Entry) -> str:
+    """Return the line of TOML that gives a question its first answer."""
+    assert isinstance(entry.found, Question)
+    return f'"{printable(entry.key)}" = "{entry.found.choices[0]}"'
 
 
 def summary(plan: Plan) -> str:

@@ -1,0 +1,48 @@
+"""From DistributedDataParallel to FSDP2 (`fully_shard`)."""
+
+from __future__ import annotations
+
+from fsdplint.migrate.ddp.leftovers import leftovers
+from fsdplint.migrate.ddp.prefixes import prefixes
+from fsdplint.migrate.ddp.uses import uses
+from fsdplint.migrate.ddp.wrappers import wrappers
+from fsdplint.migrate.optimizers import early_optimizers
+from fsdplint.migrate.rules import fixes_of
+from fsdplint.migrate.states import gathers, loads, unseen
+from fsdplint.migrate.step import Migration
+from fsdplint.migrate.tidy import unused_imports
+
+# Steps on programs whose model is sharded by now.
+ADAPTING = (fixes_of("fsdp1-api-on-fsdp2-model"), early_optimizers, gathers, loads, unseen)
+
+# Rules on mistakes that a program has before as well; they hold up no migration.
+UNRELATED = frozenset(
+    {
+        "all-reduced-loss-before-backward",
+        "checkpoint-path-differs-by-rank",
+        "device-not-set",
+        "epoch-not-set",
+        "error-caught-on-one-rank",
+        "file-init-reused",
+        "local-rank-argument",
+        "local-rank-as-rank",
+        "more-processes-than-devices",
+        "process-group-arguments",
+        "process-group-not-destroyed",
+        "python-without-launcher",
+        "same-data-on-every-rank",
+        "sampler-seed-differs-by-rank",
+        "save-guarded-by-local-rank",
+        "split-differs-by-rank",
+        "step-skipped-on-one-rank",
+    }
+)
+
+DDP = Migration(
+    "ddp",
+    (wrappers, prefixes, uses, *ADAPTING),
+    frozenset(),
+    unused_imports,
+    leftovers,
+    UNRELATED,
+)

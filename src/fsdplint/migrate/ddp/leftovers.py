@@ -1,0 +1,19 @@
+"""What is left of DDP in a program after the migration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.engine import ir
+from fsdplint.knowledge.ddp import CLASS
+from fsdplint.migrate.step import Context, Found, Kept
+
+
+def leftovers(context: Context) -> Iterator[Found]:
+    """Yield each use of DDP's class."""
+    for code in context.codes("DistributedDataParallel", "DDP"):
+        for node in ir.walk(code.module):
+            if isinstance(node, (ir.Name, ir.Attribute)) and context.name(code, node) == CLASS:
+                span = code.edit(node.start, node.end, "").span
+                text = f"`{code.short(code.statement(node))}`"
+                yield Kept(span, text, "no step knows how to change this use; change it by hand")

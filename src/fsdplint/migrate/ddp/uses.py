@@ -1,0 +1,139 @@
+"""Uses of DDP's own attributes, methods and class, apart from its construction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit, Span
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.ddp import CLASS, METHODS, PROMISE, SYNC_ATTRIBUTE, ZERO
+from fsdplint.knowledge.names import FSDP2_MODULE
+from fsdplint.migrate.step import Change, Context, Found, Kept
+
+_SETTER = "set_requires_gradient_sync"
+_WORDS = ("fully_shard", "DistributedDataParallel", "DDP", SYNC_ATTRIBUTE, PROMISE, *METHODS)
+
+
+def uses(context: Context) -> Iterator[Found]:
+    """Yield a change for each use that has a counterpart, and what has none."""
+    for code in context.codes(*_WORDS):
+        for node in ir.walk(code.module):
+            try:
+                found = _change(context, code, node)
+            except NoFixError as reason:
+                found = Kept(_span(code, node), f"`{code.short(node)}`", str(reason))
+            if found is not None:
+                yield found
+
+
+def _span(code: Code, node: ir.Node) -> Span:
+    return code.edit(node.start, node.end, "").span
+
+
+def _change(context: Context, code: Code, node: ir.Node) -> Found | None:
+    match node:
+        case ir.Assign() if _is_flag(node.targets[0]):
+            return _set_sync(code, node)
+        case ir.Attribute() if _is_flag(node):
+            _check_written(code, node)
+        case ir.Conditional() if _is_no_choice(code, node):
+            edit = code.edit(node.start, node.end, code.slice(node.body))
+            what = "drop the choice between the model and itself"
+            return Change(_span(code, node), what, (edit,))
+        case ir.Parameter(annotation=annotation) if annotation is not None:
+            if context.name(code, annotation) == CLASS:
+                return _annotation(code, annotation)
+        case ir.Call():
+            return _call(context, code, node)
+    return None
+
+
+def _call(context: Context, code: Code, call: ir.Call) -> Found | None:
+    name = ir.last_name(call.func)
+    if name == PROMISE:
+        return _dropped(code, call)
+    if _is_test(context, code, call):
+        return _test(context, code, call)
+    if name == "register_comm_hook":
+        raise NoFixError(METHODS[name])
+    if context.name(code, call.func) in ZERO:
+        raise NoFixError(
+            "FSDP2 divides optimizer states already; build the inner optimizer by hand"
+        )
+    return None
+
+
+def _check_written(code: Code, flag: ir.Attribute) -> None:
+    parent = code.parent(flag)
+    if not (isinstance(parent, ir.Assign) and flag in parent.targets):
+        raise NoFixError(f"FSDP2 has no `{SYNC_ATTRIBUTE}` to read; keep the value by hand")
+
+
+def _is_flag(node: ir.Node) -> bool:
+    return isinstance(node, ir.Attribute) and node.attr == SYNC_ATTRIBUTE
+
+
+def _is_no_choice(code: Code, choice: ir.Conditional) -> bool:
+    """True if dropping `.module` has left ``model if ddp else model``."""
+    same = code.slice(choice.body) == code.slice(choice.orelse)
+    return same and not any(isinstance(node, ir.Call) for node in ir.walk(choice))
+
+
+def _set_sync(code: Code, assign: ir.Assign) -> Change:
+    """``model.require_backward_grad_sync = last`` to ``model.set_requires_gradient_sync(last)``."""
+    target = assign.targets[0]
+    assert isinstance(target, ir.Attribute)
+    if len(assign.targets) > 1:
+        raise NoFixError(f"`{code.short(assign)}` assigns several targets; split it by hand")
+    edits = (
+        code.edit(target.value.end, assign.value.start, f".{_SETTER}("),
+        code.edit(assign.value.end, assign.end, ")"),
+    )
+    what = f"turn gradient reduction on and off with `{_SETTER}`"
+    return Change(_span(code, assign), what, edits)
+
+
+def _dropped(code: Code, call: ir.Call) -> Change:
+    statement = code.statement(call)
+    if not isinstance(statement, ir.Expression) or len(code.block(statement).statements) == 1:
+        raise NoFixError(f"FSDP2 has no `{PROMISE}`; remove the call by hand")
+    edit = code.delete_lines(*code.extent(statement))
+    return Change(_span(code, call), f"drop `{PROMISE}`: FSDP2 needs no such promise", (edit,))
+
+
+def _is_test(context: Context, code: Code, call: ir.Call) -> bool:
+    if ir.last_name(call.func) != "isinstance" or len(call.args) != 2:
+        return False
+    return any(context.name(code, node) == CLASS for node in ir.walk(call.args[1].value))
+
+
+def _test(context: Context, code: Code, call: ir.Call) -> Change:
+    """Replace a choice between ``model.module`` and ``model`` by ``model``, or the class tested."""
+    choice, model = code.parent(call), code.slice(call.args[0].value)
+    inner = f"{model}.module"
+    dropped: Edit | None = None
+    if isinstance(choice, ir.Conditional) and choice.test is call:
+        arms = code.slice(choice.body), code.slice(choice.orelse)
+        if arms == (inner, model):
+            dropped = code.edit(choice.start, choice.end, model)
+    elif isinstance(choice, ir.If) and choice.test is call and not choice.orelse:
+        rebinds = [code.slice(each) for each in choice.body] == [f"{model} = {inner}"]
+        if rebinds and len(code.block(choice).statements) > 1:
+            dropped = code.delete_lines(*code.extent(choice))
+    if dropped is not None:
+        return Change(_span(code, choice), "drop `.module`: there is no wrapper", (dropped,))
+    imports = Imports(code, call)
+    name = imports.name(*FSDP2_MODULE.rsplit(".", 1))
+    given = call.args[1].value
+    named = next(node for node in ir.walk(given) if context.name(code, node) == CLASS)
+    edit = code.edit(named.start, named.end, name)
+    return Change(_span(code, call), f"test for `{name}`", (edit,), (imports,))
+
+
+def _annotation(code: Code, annotation: ir.Expr) -> Change:
+    imports = Imports(code, annotation)
+    name = imports.name(*FSDP2_MODULE.rsplit(".", 1))
+    edit = code.edit(annotation.start, annotation.end, name)
+    return Change(_span(code, annotation), f"annotate it as `{name}`", (edit,), (imports,))

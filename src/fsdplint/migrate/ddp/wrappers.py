@@ -1,0 +1,91 @@
+"""`DistributedDataParallel(model, …)` to `fully_shard(model)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fsdplint.engine import ir
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.shard_blocks import module_argument
+from fsdplint.knowledge.ddp import ARGUMENTS, CLASS, NEEDLESS, REFUSED
+from fsdplint.migrate.sharding import unwrap
+from fsdplint.migrate.step import Change, Context, Found, Kept, Question
+
+_WORDS = ("DistributedDataParallel", "DDP")
+_SAME, _DIFFER = "same", "differ"
+_BUFFERS = (
+    "buffers that change in training, such as BatchNorm's statistics, are not copied from rank 0 "
+    "before each forward any more; checkpoints hold rank 0's, as before"
+)
+
+
+def wrappers(context: Context) -> Iterator[Found]:
+    """Yield a change for each call of DDP's class."""
+    for code in context.codes(*_WORDS):
+        for node in ir.walk(code.module):
+            if isinstance(node, ir.Call) and context.name(code, node.func) == CLASS:
+                yield _sharded(context, code, node)
+
+
+def _sharded(context: Context, code: Code, call: ir.Call) -> Found:
+    span = code.edit(call.start, call.end, "").span
+    try:
+        module, given = _arguments(code, call)
+        if _is_true(given.get("find_unused_parameters")):
+            question = Question(
+                span,
+                "unused-parameters",
+                "do all ranks use the same parameters in each step? (FSDP2 mixes up gradients "
+                "where they differ)",
+                (_SAME, _DIFFER),
+            )
+            answer = context.answer(question)
+            if answer is None:
+                return question
+            if answer == _DIFFER:
+                raise NoFixError(
+                    "FSDP2 reduces the gradients of a block only on ranks that used it; make all "
+                    "ranks use the same parameters by hand"
+                )
+        imports = Imports(code, call)
+        equal = _is_false(given.get("init_sync"))
+        edits = unwrap(code, call, module, imports, equal=equal)
+    except NoFixError as reason:
+        return Kept(span, f"`{code.short(call)}`", str(reason))
+    what = f"shard `{code.short(module)}` with `fully_shard` instead of wrapping it"
+    differs = "" if _is_false(given.get("broadcast_buffers")) else _BUFFERS
+    return Change(span, what, tuple(edits), (imports,), differs)
+
+
+def _arguments(code: Code, call: ir.Call) -> tuple[ir.Expr, Mapping[str, ir.Expr]]:
+    """Return the module and the other arguments by name, all of which can be dropped.
+
+    Raises:
+        NoFixError: one of them cannot be.
+    """
+    module = module_argument(call)
+    if module is None or any(argument.star for argument in call.args):
+        raise NoFixError(f"`{code.short(call)}` does not write out its arguments; do so by hand")
+    plain = [each for each in call.args if each.keyword is None]
+    given = {name: each.value for name, each in zip(("module", *ARGUMENTS), plain, strict=False)}
+    given |= {each.keyword: each.value for each in call.args if each.keyword is not None}
+    del given["module"]
+    for name, value in given.items():
+        if name not in NEEDLESS and not _is_unset(value):
+            reason = f"FSDP2 has nothing like `{name}`; remove it by hand"
+            raise NoFixError(REFUSED.get(name, reason))
+    return module.value, given
+
+
+def _is_unset(value: ir.Expr) -> bool:
+    return isinstance(value, ir.Constant) and not value.value
+
+
+def _is_false(value: ir.Expr | None) -> bool:
+    return isinstance(value, ir.Constant) and value.value is False
+
+
+def _is_true(value: ir.Expr | None) -> bool:
+    """True if an argument is given that may not be false."""
+    return value is not None and not _is_unset(value)

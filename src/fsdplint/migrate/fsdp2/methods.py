@@ -1,0 +1,70 @@
+"""Methods that only FSDP1's wrapper has, on models that the engine does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.engine import ir
+from fsdplint.finding import Safety
+from fsdplint.fixes.code import Code, Declined
+from fsdplint.migrate.step import Change, Context, Found, Kept, Question
+from fsdplint.rules.fsdp1_api_on_fsdp2_model import clip_by_torch
+from fsdplint.rules.no_sync_under_fsdp2 import sync_last_micro_batch
+
+_CLIP, _NO_SYNC = "clip_grad_norm_", "no_sync"
+
+
+def methods(context: Context) -> Iterator[Found]:
+    """Yield a question for each such call, or what its answer makes of it.
+
+    Rules change the calls on models that the engine knows.
+    """
+    known = {
+        call.site.node
+        for trace in (*context.program.traces, *context.program.method_traces)
+        for call in trace.calls(_CLIP, _NO_SYNC)
+    }
+    for code in context.codes(_CLIP, _NO_SYNC):
+        for node in code.walk(_CLIP, _NO_SYNC):
+            if (
+                isinstance(node, ir.Call)
+                and node not in known
+                and _may_be_fsdp(context, code, node)
+            ):
+                yield from _asked(context, code, node)
+
+
+def _may_be_fsdp(context: Context, code: Code, call: ir.Call) -> bool:
+    """Return whether a call has the form of FSDP1's: a number to clip at, or no argument."""
+    method = call.func
+    if not isinstance(method, ir.Attribute) or context.name(code, method):
+        return False
+    if method.attr == _NO_SYNC:
+        return not call.args
+    # accelerate's method and PyTorch's function take the parameters first.
+    first = call.args[0].value if call.args else None
+    gets_parameters = isinstance(first, ir.Call) and ir.last_name(first.func) == "parameters"
+    return method.attr == _CLIP and first is not None and not gets_parameters
+
+
+def _asked(context: Context, code: Code, call: ir.Call) -> Iterator[Found]:
+    assert isinstance(call.func, ir.Attribute)
+    span = code.edit(call.start, call.end, "").span
+    model = code.short(call.func.value)
+    text = f"Is `{model}`, on which `{call.func.attr}` is called, the model that FSDP shards?"
+    question = Question(span, call.func.attr.strip("_").replace("_", "-"), text, ("yes", "no"))
+    answer = context.answer(question)
+    if answer is None:
+        yield question
+        return
+    if answer != "yes":
+        return
+    if call.func.attr == _CLIP:
+        used = not isinstance(code.parent(call), ir.Expression)
+        fix = clip_by_torch(code, call, used, Safety.UNSAFE)
+    else:
+        fix = sync_last_micro_batch(code, call)
+    if isinstance(fix, Declined):
+        yield Kept(span, f"`{code.short(call)}`", fix.reason)
+    else:
+        yield Change(span, fix.title, fix.edits)

@@ -1,0 +1,102 @@
+"""Shard a model in place where its code wraps it or uses it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from fsdplint.engine import ir
+from fsdplint.engine.frontend.tree import COMPOUND
+from fsdplint.finding import Edit
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import dotted, fresh
+from fsdplint.knowledge.names import DISTRIBUTED, FULLY_SHARD
+
+
+def sharding_lines(code: Code, imports: Imports, model: str, *, equal: bool = False) -> list[str]:
+    """Return lines that shard ``model``, which begins with the weights and buffers of rank 0.
+
+    Args:
+        equal: all ranks have the same already.
+    """
+    shard = imports.name(*FULLY_SHARD.rsplit(".", 1))
+    lines = []
+    if not equal:
+        dist = imports.module(DISTRIBUTED, "dist")
+        tensor = fresh(code, imports.use, "tensor")
+        lines = [
+            f"for {tensor} in (*{model}.parameters(), *{model}.buffers()):",
+            f"{code.unit}{dist}.broadcast({tensor}.detach(), src=0)",
+        ]
+    return [*lines, f"{shard}({model})"]
+
+
+def unwrap(
+    code: Code, call: ir.Call, module: ir.Expr, imports: Imports, *, equal: bool
+) -> list[Edit]:
+    """Return edits that replace ``call``, a wrapper's, by ``module``, which is sharded instead.
+
+    Raises:
+        NoFixError: the call is not always made once, or a comment would be lost.
+    """
+    statement = _simple_statement(code, call)
+    outside = (call.start, module.start), (module.end, call.end)
+    if any(code.comments(*ends) for ends in outside):
+        raise NoFixError(f"a comment is between the arguments of `{code.short(call.func)}`")
+    path, text = dotted(module), _on_its_own(code, module)
+    target = _target(statement, call)
+    if path is not None and path == target:
+        lines = sharding_lines(code, imports, path, equal=equal)
+        return [code.edit(statement.start, statement.end, _joined(code, statement, lines))]
+    replaced = code.edit(call.start, call.end, text)
+    if path is None and target is not None:
+        lines = sharding_lines(code, imports, target, equal=equal)
+        return [replaced, _inserted(code, statement, code.after(statement), lines)]
+    first = []
+    if path is None:
+        path = fresh(code, call, "model")
+        first = [f"{path} = {text}"]
+        replaced = code.edit(call.start, call.end, path)
+    lines = [*first, *sharding_lines(code, imports, path, equal=equal)]
+    return [_inserted(code, statement, code.extent(statement)[0], lines), replaced]
+
+
+def _simple_statement(code: Code, call: ir.Call) -> ir.Stmt:
+    statement = code.statement(call)
+    if isinstance(statement, COMPOUND):
+        raise NoFixError(f"`{code.short(call)}` is in the header of a compound statement")
+    sometimes = (ir.Lambda, ir.Comprehension, ir.Conditional, ir.BoolOp)
+    around = code.ancestors(call)
+    if any(isinstance(each, sometimes) for each in around if each.start >= statement.start):
+        raise NoFixError(f"`{code.short(statement)}` may not make the call, or repeat it")
+    if not code.alone(statement):
+        raise NoFixError(f"`{code.short(statement)}` shares its line with other code")
+    return statement
+
+
+def _target(statement: ir.Stmt, call: ir.Call) -> str | None:
+    """Return the only name that the statement assigns the result of ``call`` to."""
+    if not isinstance(statement, ir.Assign) or statement.value is not call:
+        return None
+    (first, *others) = statement.targets
+    return None if others else dotted(first)
+
+
+def _on_its_own(code: Code, module: ir.Expr) -> str:
+    """Return the text of ``module``, in parentheses if it needs those of the call around it."""
+    text = code.slice(module)
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return f"({text})"
+    return text
+
+
+def _joined(code: Code, statement: ir.Stmt, lines: Sequence[str]) -> str:
+    return f"{code.newline}{code.indentation(statement)}".join(lines)
+
+
+def _inserted(code: Code, statement: ir.Stmt, at: int, lines: Sequence[str]) -> Edit:
+    indent = code.indentation(statement)
+    return code.insert_lines(at, "".join(indent + line + code.newline for line in lines))

@@ -1,0 +1,203 @@
+"""A part of the data for each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.samplers import drawn_from
+from fsdplint.engine.facts.training_loops import Training, loader_name, trainings
+from fsdplint.engine.interpreter.events import Call, Shard
+from fsdplint.engine.interpreter.values import Const
+from fsdplint.engine.program import Program
+from fsdplint.finding import Edit
+from fsdplint.fixes.arguments import add_argument, argument_of
+from fsdplint.fixes.code import Code, Declined, NoFixError
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import dotted, fresh
+from fsdplint.fixes.sampling import epoch_edit, epochs_of
+from fsdplint.knowledge.data import DATA
+from fsdplint.knowledge.names import DISTRIBUTED
+from fsdplint.migrate.step import Change, Context, Found, Kept, Question
+
+_DIVIDE, _KEEP = "divide", "keep"
+_RESEED, _SAME = "reseed", "leave"
+_ORDER = "a `DistributedSampler` shuffles in another order than the loader did"
+_BY_HAND = "add a `DistributedSampler` by hand"
+_SEED = "initial_seed() +"
+
+
+def data(context: Context) -> Iterator[Found]:
+    """Yield a change for each loader that a sharded model is trained on."""
+    program = context.program
+    found = {t.loader.site.node: t for trace in program.traces for t in trainings(program, trace)}
+    for training in found.values():
+        sampler, _ = drawn_from(training.loader)
+        if sampler is None:
+            yield from _divided(context, training)
+        elif "Distributed" not in program.text(
+            training.loader.site.path, training.loader.site.node
+        ):
+            yield from _own_random_numbers(
+                context, training.shard.site.path, training.shard.site.node
+            )
+    if not found:
+        shards = {s.call: s.site for trace in program.traces for s in trace.of(Shard)}
+        for node, site in list(shards.items())[:1]:
+            yield from _own_random_numbers(context, site.path, node)
+
+
+def _own_random_numbers(context: Context, path: str, shard: ir.Node) -> Iterator[Found]:
+    """Ask whether each rank has to draw other random numbers than the others, if nothing does."""
+    code = Code.of(context.program.tree(path))
+    if any(_SEED in each.text for each in context.codes(_SEED)):
+        return
+    span = code.edit(shard.start, shard.end, "").span
+    question = Question(
+        span,
+        "random-batches",
+        "no loader was found that can be divided: seed each rank with its own number, so that "
+        "batches from `torch`'s random numbers differ, or leave the data as it is?",
+        (_RESEED, _SAME),
+    )
+    answer = context.answer(question)
+    if answer is None:
+        yield question
+    elif answer == _RESEED:
+        imports = Imports(code, shard)
+        torch, dist = imports.module("torch", "torch"), imports.module(DISTRIBUTED, "dist")
+        statement = code.statement(shard)
+        line = f"{torch}.manual_seed({torch}.{_SEED} {dist}.get_rank())"
+        edit = code.insert_lines(
+            code.after(statement), f"{code.indentation(statement)}{line}{code.newline}"
+        )
+        differs = "random numbers after this differ from those of the program before"
+        yield Change(span, "seed each rank with its own number", (edit,), (imports,), differs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loader:
+    """A call of a loader's class, and the imports for its changes."""
+
+    code: Code
+    event: Call
+    call: ir.Call
+    imports: Imports
+
+    @property
+    def unpacked(self) -> ir.Argument | None:
+        return next((each for each in self.call.args if each.star == "**"), None)
+
+
+def _divided(context: Context, training: Training) -> Iterator[Found]:
+    site = training.loader.site
+    code, call = Code.of(context.program.tree(site.path)), site.node
+    assert isinstance(call, ir.Call)
+    span = context.program.span(site)
+    loader = _Loader(code, training.loader, call, Imports(code, call))
+    sized = training.loader.argument(1, "batch_size") is not None
+    question = Question(
+        span,
+        "batch-size",
+        "is the batch size that of all ranks together, to be divided by their number, or that of "
+        "each rank?",
+        (_DIVIDE, _KEEP),
+    )
+    answer = context.answer(question) if sized else _KEEP
+    if answer is None:
+        yield question
+        return
+    try:
+        edits, shuffled = _edits(context.program, training, loader, answer == _DIVIDE)
+    except NoFixError as reason:
+        yield Kept(span, f"`{code.short(call)}`", str(reason))
+        return
+    what = "divide the dataset between ranks with a `DistributedSampler`"
+    yield Change(span, what, tuple(edits), (loader.imports,), _ORDER if shuffled else "")
+
+
+def _edits(
+    program: Program, training: Training, loader: _Loader, divides: bool
+) -> tuple[list[Edit], bool]:
+    """Return the edits, and whether the loader shuffles."""
+    code, call = loader.code, loader.call
+    if training.loader.arguments.open or any(each.star == "*" for each in call.args):
+        raise NoFixError(f"the arguments of `{code.short(call.func)}` are not known; {_BY_HAND}")
+    shuffle = training.loader.argument(2, "shuffle")
+    shuffled = not (shuffle is None or (isinstance(shuffle, Const) and not shuffle.value))
+    edits, dataset = _dataset(loader)
+    sampler = loader.imports.name(DATA, "DistributedSampler")
+    text = f"{sampler}({dataset}{'' if shuffled else ', shuffle=False'})"
+    unpacked: dict[str, str] = {}
+    given = [each for each in call.args if each.keyword in ("shuffle", "sampler")]
+    if len(given) > 1 or sum(each.keyword is None and not each.star for each in call.args) > 2:
+        raise NoFixError(f"`{code.short(call)}` passes `shuffle` in an unusual way; {_BY_HAND}")
+    if given:
+        edits.append(code.edit(given[0].start, given[0].end, f"sampler={text}"))
+    elif shuffle is not None:
+        unpacked |= {"shuffle": "False", "sampler": text}
+    else:
+        edits.append(add_argument(code, call, f"sampler={text}"))
+    if divides:
+        edits += _per_rank(loader, unpacked)
+    if unpacked:
+        edits.append(_repacked(loader, unpacked))
+    return [*edits, *_epochs(program, training, loader, shuffled)], shuffled
+
+
+def _dataset(loader: _Loader) -> tuple[list[Edit], str]:
+    """Return the name of the dataset, which may have to be assigned first."""
+    code, call = loader.code, loader.call
+    given = argument_of(call, 0, "dataset")
+    if given is None:
+        raise NoFixError(f"`{code.short(call)}` does not show its dataset; {_BY_HAND}")
+    name = dotted(given.value)
+    if name is not None:
+        return [], name
+    statement = code.statement(call)
+    if not isinstance(statement, (ir.Assign, ir.Return)) or not code.alone(statement):
+        raise NoFixError(f"`{code.short(statement)}` is no assignment; {_BY_HAND}")
+    name, indent = fresh(code, call, "dataset"), code.indentation(statement)
+    line = f"{indent}{name} = {code.slice(given.value)}{code.newline}"
+    value = code.edit(given.value.start, given.value.end, name)
+    return [code.insert_lines(code.extent(statement)[0], line), value], name
+
+
+def _per_rank(loader: _Loader, unpacked: dict[str, str]) -> list[Edit]:
+    """Divide the batch size by the number of ranks, in place or in what is unpacked."""
+    code = loader.code
+    dist = loader.imports.module(DISTRIBUTED, "dist")
+    given = argument_of(loader.call, 1, "batch_size")
+    if given is not None:
+        text, size = code.slice(given.value), given.value
+        plain = dotted(size) is not None or isinstance(size, (ir.Constant, ir.Call, ir.Subscript))
+        left = text if plain else f"({text})"
+        return [code.edit(size.start, size.end, f"{left} // {dist}.get_world_size()")]
+    assert loader.unpacked is not None
+    name = code.slice(loader.unpacked.value)
+    unpacked["batch_size"] = f'{name}["batch_size"] // {dist}.get_world_size()'
+    return []
+
+
+def _repacked(loader: _Loader, items: dict[str, str]) -> Edit:
+    """Return the edit that overrides ``items`` of the arguments that the call unpacks."""
+    given = loader.unpacked
+    if given is None or dotted(given.value) is None:
+        raise NoFixError(f"`{loader.code.short(loader.call)}` unpacks several values; {_BY_HAND}")
+    text = loader.code.slice(given.value)
+    pairs = "".join(f', "{key}": {value}' for key, value in items.items())
+    return loader.code.edit(given.start, given.end, f"**{{**{text}{pairs}}}")
+
+
+def _epochs(
+    program: Program, training: Training, loader: _Loader, shuffled: bool
+) -> Iterator[Edit]:
+    if not shuffled or training.epochs is None:
+        return
+    path, loop = training.epochs
+    name = loader_name(program, training, training.epochs)
+    epochs = epochs_of(Code.of(program.tree(path)), loop, name)
+    if isinstance(epochs, Declined):
+        raise NoFixError(epochs.reason)
+    yield epoch_edit(epochs, loader.imports)

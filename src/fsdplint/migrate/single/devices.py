@@ -1,0 +1,85 @@
+"""The GPU of each rank instead of the first one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Call, Shard
+from fsdplint.engine.interpreter.values import Const
+from fsdplint.finding import Edit
+from fsdplint.fixes.arguments import argument_of
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.launch import DEVICE_METHODS
+from fsdplint.migrate.single.launch import is_distributed
+from fsdplint.migrate.step import Change, Context, Found, Kept
+
+_INDEXED = re.compile(r"cuda:\d+")
+_SET = "torch.cuda.set_device"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_WHAT = "use the rank's GPU, which is the current one"
+
+
+def devices(context: Context) -> Iterator[Found]:
+    """Yield a change for each place that names one GPU."""
+    if is_distributed(context):
+        return
+    for code in context.codes("cuda", "CUDA", ".to("):
+        for node in ir.walk(code.module):
+            span = code.edit(node.start, node.end, "").span
+            try:
+                edit = _edit(context, code, node)
+            except NoFixError as reason:
+                yield Kept(span, f"`{code.short(node)}`", str(reason))
+            else:
+                if edit is not None:
+                    yield Change(span, _WHAT, (edit[0],), edit[1])
+
+
+def numbered(context: Context) -> Iterator[Found]:
+    """Yield a change for each move to a GPU whose number is the same on all ranks."""
+    program = context.program
+    seen: dict[ir.Node, Call] = {}
+    for trace in program.traces:
+        for call in trace.calls(*DEVICE_METHODS):
+            given = call.argument(0, "device")
+            if isinstance(given, Const) and type(given.value) is int and any(trace.of(Shard)):
+                seen[call.site.node] = call
+    for node, call in seen.items():
+        code = Code.of(program.tree(call.site.path))
+        argument = argument_of(node, 0, "device") if isinstance(node, ir.Call) else None
+        if argument is not None:
+            edit = code.edit(argument.value.start, argument.value.end, '"cuda"')
+            yield Change(program.span(call.site), _WHAT, (edit,))
+
+
+def _edit(context: Context, code: Code, node: ir.Node) -> tuple[Edit, tuple[Imports, ...]] | None:
+    if isinstance(node, ir.Constant) and _INDEXED.fullmatch(str(node.value)):
+        quote = code.slice(node)[-1]
+        return code.edit(node.start, node.end, f"{quote}cuda{quote}"), ()
+    if isinstance(node, ir.FormattedString) and node.literals[0] == "cuda:":
+        if len(node.values) != 1 or node.literals[-1]:
+            raise NoFixError("it names one GPU; use `cuda`, the rank's own, by hand")
+        return code.edit(node.start, node.end, '"cuda"'), ()
+    if isinstance(node, ir.Constant) and node.value == _VISIBLE:
+        raise NoFixError("all ranks would see the same GPUs; leave it to the launcher")
+    if not isinstance(node, ir.Call):
+        return None
+    if context.name(code, node.func) == _SET:
+        imports = Imports(code, node)
+        local = f'int({imports.module("os", "os")}.environ["LOCAL_RANK"])'
+        if code.slice(node.args[0].value) == local:
+            return None
+        return code.edit(node.args[0].start, node.args[0].end, local), (imports,)
+    if isinstance(node.func, ir.Attribute) and node.func.attr == "cuda" and node.args:
+        first = node.args[0]
+        if first.keyword in (None, "device") and not _is_flag(first.value):
+            following = node.args[1].start if len(node.args) > 1 else first.end
+            return code.edit(first.start, following, ""), ()
+    return None
+
+
+def _is_flag(value: ir.Expr) -> bool:
+    return isinstance(value, ir.Constant) and isinstance(value.value, bool)

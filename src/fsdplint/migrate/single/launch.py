@@ -1,0 +1,178 @@
+"""Start a one-GPU program as one rank of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.launch import INIT, PARSES
+from fsdplint.knowledge.names import DISTRIBUTED
+from fsdplint.migrate.sharding import sharding_lines
+from fsdplint.migrate.single.anchors import Anchor, anchors, optimizers
+from fsdplint.migrate.step import Change, Context, Found, Kept
+
+_DEFINITIONS = (ir.Import, ir.ImportFrom, ir.FunctionDef, ir.ClassDef)
+_DISTRIBUTED = (INIT, "torch.nn.parallel.DistributedDataParallel")
+
+
+def is_distributed(context: Context) -> bool:
+    """True if the program starts ranks already, as this migration leaves it."""
+    for code in context.codes("init_process_group", "DistributedDataParallel", "accelerate"):
+        for node in ir.walk(code.module):
+            if isinstance(node, ir.Call) and context.name(code, node.func) in _DISTRIBUTED:
+                return True
+    return False
+
+
+def launch(context: Context) -> Iterator[Found]:
+    """Yield a change that creates the process group and shards each model before its optimizer."""
+    if is_distributed(context):
+        return
+    found: list[Anchor] = []
+    for code, optimizer in optimizers(context):
+        try:
+            found += anchors(context, code, optimizer)
+        except NoFixError as reason:
+            span = code.edit(optimizer.start, optimizer.end, "").span
+            yield Kept(span, f"`{code.short(optimizer)}`", str(reason))
+            return
+    if not found:
+        return
+    try:
+        yield _set_up(context, found)
+        yield from _shards(found)
+    except NoFixError as reason:
+        first = found[0]
+        span = first.code.edit(first.use.start, first.use.end, "").span
+        yield Kept(span, f"`{first.code.short(first.use)}`", str(reason))
+
+
+def _shards(found: Sequence[Anchor]) -> Iterator[Change]:
+    seen: set[tuple[str, ir.Node, str]] = set()
+    for anchor in sorted(found, key=lambda each: (each.code.path, each.use.start)):
+        code = anchor.code
+        scope = code.path, code.scope(anchor.use), anchor.model
+        if scope in seen:
+            continue
+        seen.add(scope)
+        imports = Imports(code, anchor.use)
+        lines = sharding_lines(code, imports, anchor.model)
+        edit = _inserted(code, anchor.statement, lines)
+        what = f"shard `{anchor.model}` with `fully_shard` before its optimizer is built"
+        span = code.edit(anchor.use.start, anchor.use.end, "").span
+        yield Change(span, what, (edit,), (imports,))
+
+
+def _inserted(code: Code, statement: ir.Stmt, lines: Sequence[str]) -> Edit:
+    indent = code.indentation(statement)
+    at, _ = code.extent(statement)
+    return code.insert_lines(at, "".join(indent + line + code.newline for line in lines))
+
+
+def _set_up(context: Context, found: Sequence[Anchor]) -> Change:
+    """Create the process group and choose the rank's GPU, before the first work of the script."""
+    code = _script(context, found)
+    place = _place(code, found)
+    imports = Imports(code, place)
+    torch, os = imports.module("torch", "torch"), imports.module("os", "os")
+    dist = imports.module(DISTRIBUTED, "dist")
+    lines = [
+        f"if {torch}.cuda.is_available():",
+        f'{code.unit}{torch}.cuda.set_device(int({os}.environ["LOCAL_RANK"]))',
+        f"{dist}.init_process_group()",
+    ]
+    name = Path(code.path).name
+    what = (
+        "create the process group and choose each rank's GPU; start the script with "
+        f"`torchrun --nproc-per-node GPUS {name}`"
+    )
+    edits = [
+        _inserted(code, place, lines),
+        *_at_the_end(code, place, f"{dist}.destroy_process_group()"),
+    ]
+    differs = _others(context, code, found)
+    span = code.edit(place.start, place.start, "").span
+    return Change(span, what, tuple(edits), (imports,), differs)
+
+
+def _at_the_end(code: Code, place: ir.Stmt, line: str) -> Iterator[Edit]:
+    """Insert ``line`` below the last statement of the block of ``place``."""
+    last = code.block(place).statements[-1]
+    if not isinstance(last, (ir.Return, ir.Raise)) and code.ends_line(last):
+        text = f"{code.indentation(place)}{line}{code.newline}"
+        yield code.insert_lines(code.after(last), text)
+
+
+def _others(context: Context, script: Code, found: Sequence[Anchor]) -> str:
+    """Return a sentence on other scripts that use files which shard their model now."""
+    stems = {Path(a.code.path).stem for a in found if a.code is not script}
+    names = []
+    for path in context.program.files:
+        text = context.program.project.read(path) or ""
+        if path.as_posix() != script.path and "__main__" in text and "__name__" in text:
+            imported = (name for name, _ in context.program.project.imports(path).modules)
+            if any(stem in name.split(".") for name in imported for stem in stems):
+                names.append(f"`{path.name}`")
+    needs = "needs" if len(names) == 1 else "need"
+    return f"{', '.join(names)} {needs} a process group now, too" if names else ""
+
+
+def _script(context: Context, found: Sequence[Anchor]) -> Code:
+    """Return the file that is run: the one with a main guard, or the one that trains."""
+    guarded = [c for c in context.codes("__main__") if c.main_guard is not None]
+    if len(guarded) > 1:
+        names = " and ".join(sorted(f"`{Path(code.path).name}`" for code in guarded))
+        raise NoFixError(f"{names} are scripts; migrate the files of one of them at a time")
+    if guarded:
+        return guarded[0]
+    codes = {anchor.code.path: anchor.code for anchor in found}
+    if len(codes) > 1 or any(anchor.code.function(anchor.use) for anchor in found):
+        raise NoFixError('no file has `if __name__ == "__main__":`; add it to the script by hand')
+    return next(iter(codes.values()))
+
+
+def _place(code: Code, found: Sequence[Anchor]) -> ir.Stmt:
+    """Return the statement to set up before: after the command line has been read, if it is."""
+    guard = code.main_guard
+    own = [anchor for anchor in found if anchor.code is code]
+    early = guard is None or any(
+        code.function(a.use) is None and a.use.start < guard.start for a in own
+    )
+    if early or guard is None:
+        return _after_parsing([s for s in code.module.body if not _is_quiet(s)])
+    body = guard.body
+    (only, *others) = body
+    called = only.value if isinstance(only, ir.Expression) and not others else None
+    if isinstance(called, ir.Call) and isinstance(called.func, ir.Name):
+        name = called.func.id
+        defined = [s for s in code.module.body if isinstance(s, ir.FunctionDef)]
+        mains = [each.function for each in defined if each.function.name == name]
+        if len(mains) == 1:
+            body = tuple(s for s in mains[0].body if not _is_docstring(s))
+    return _after_parsing(body)
+
+
+def _is_docstring(statement: ir.Stmt) -> bool:
+    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)
+
+
+def _is_quiet(statement: ir.Stmt) -> bool:
+    if isinstance(statement, _DEFINITIONS) or _is_docstring(statement):
+        return True
+    return not any(isinstance(node, ir.Call) for node in ir.walk(statement))
+
+
+def _after_parsing(body: Sequence[ir.Stmt]) -> ir.Stmt:
+    """Return the first statement after the one that reads the command line, or the first at all."""
+    for index, statement in enumerate(body[:-1]):
+        if any(
+            isinstance(n, ir.Call) and ir.last_name(n.func) in PARSES for n in ir.walk(statement)
+        ):
+            return body[index + 1]
+    if not body:
+        raise NoFixError("the script does nothing; call its training there by hand")
+    return body[0]

@@ -1,0 +1,125 @@
+"""Messages of rank 0 only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fsdplint.engine import ir
+from fsdplint.engine.frontend.tree import Block, blocks
+from fsdplint.finding import Edit
+from fsdplint.fixes.arguments import put_argument
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.launch import INIT
+from fsdplint.knowledge.names import DISTRIBUTED
+from fsdplint.migrate.step import Change, Context, Found, Kept
+
+# Calls that are part of messages and need no other rank.
+_QUIET = frozenset(
+    {
+        *("item", "len", "str", "format", "int", "float", "round", "time", "perf_counter", "sum"),
+        *("type", "size", "sorted", "list", "keys", "get_lr", "get_last_lr", "repr", "max", "min"),
+        *("join", "strftime", "mean", "tolist", "numel", "abs", "exp", "perplexity"),
+    }
+)
+_WANDB = "wandb.init"
+
+
+def outputs(context: Context) -> Iterator[Found]:
+    """Yield a change for each group of messages that runs once the process group is there."""
+    for code in context.codes("init_process_group"):
+        init = next((n for n in ir.walk(code.module) if _is_init(context, code, n)), None)
+        if init is not None:
+            for block in _after(code, init):
+                yield from _guarded(code, block, init)
+    for code in context.codes("wandb"):
+        yield from _runs(context, code)
+
+
+def _is_init(context: Context, code: Code, node: ir.Node) -> bool:
+    return isinstance(node, ir.Call) and context.name(code, node.func) == INIT
+
+
+def _after(code: Code, init: ir.Node) -> Iterator[Block]:
+    """Yield the blocks of a script that surely run after ``init``, if they run at all."""
+    own = code.function(init)
+    scopes = {own or code.module, code.module}
+    calls = (n for s in scopes for n in code.nodes_of(s) if isinstance(n, ir.Call))
+    early = {ir.last_name(call.func) for call in calls if call.start < init.start}
+    scope = own or code.module
+    functions = [f for f in code.functions if f is not own and not _is_early(code, f, early)]
+    for owner in (scope, *functions):
+        yield Block(owner, tuple(owner.body))
+        for node in code.nodes_of(owner):
+            yield from () if isinstance(node, (ir.FunctionDef, ir.ClassDef)) else blocks(node)
+
+
+def _is_early(code: Code, function: ir.Function, early: set[str]) -> bool:
+    """True if a function, or a class, may be called before the process group is created."""
+    scope = code.scope(function)
+    names = {function.name, scope.name if isinstance(scope, ir.ClassDef) else ""}
+    return bool(names & early) or not code.is_private()
+
+
+def _guarded(code: Code, block: Block, init: ir.Node) -> Iterator[Found]:
+    statements = [s for s in block.statements if s.start > init.start or code.function(s)]
+    group: list[ir.Stmt] = []
+    for statement in [*statements, None]:
+        if statement is not None and _is_message(code, statement):
+            group.append(statement)
+            continue
+        if group and not _is_guarded(code, group[0]):
+            yield from _change(code, group)
+        group = []
+
+
+def _is_message(code: Code, statement: ir.Stmt) -> bool:
+    call = statement.value if isinstance(statement, ir.Expression) else None
+    if not isinstance(call, ir.Call) or code.slice(call.func) != "print":
+        return False
+    inner = (n for n in ir.walk(call) if isinstance(n, ir.Call) and n is not call)
+    return all(ir.last_name(n.func) in _QUIET for n in inner) and code.alone(statement)
+
+
+def _is_guarded(code: Code, statement: ir.Stmt) -> bool:
+    above = (node for node in code.ancestors(statement) if isinstance(node, ir.If))
+    return any("get_rank()" in code.slice(node.test) for node in above)
+
+
+def _change(code: Code, group: Sequence[ir.Stmt]) -> Iterator[Found]:
+    first = group[0]
+    span = code.edit(first.start, first.end, "").span
+    try:
+        imports = Imports(code, first)
+        test = f"if {imports.module(DISTRIBUTED, 'dist')}.get_rank() == 0:"
+        edits = tuple(_indented(code, group, test))
+    except NoFixError:
+        return  # messages of all ranks do no harm
+    yield Change(span, "print on rank 0 only", edits, (imports,))
+
+
+def _indented(code: Code, group: Sequence[ir.Stmt], test: str) -> Iterator[Edit]:
+    start = code.extent(group[0])[0]
+    lines = list(code.code_lines(start, code.after(group[-1])))
+    yield code.insert_lines(start, f"{code.indentation(group[0])}{test}{code.newline}")
+    for at in lines:
+        yield code.edit(at, at, code.unit)
+
+
+def _runs(context: Context, code: Code) -> Iterator[Found]:
+    """Yield a change for each run of wandb, of which each rank would have one."""
+    for node in ir.walk(code.module):
+        if not isinstance(node, ir.Call) or context.name(code, node.func) != _WANDB:
+            continue
+        if any(each.keyword == "mode" for each in node.args):
+            continue
+        span = code.edit(node.start, node.end, "").span
+        imports = Imports(code, node)
+        try:
+            dist = imports.module(DISTRIBUTED, "dist")
+            mode = f'"disabled" if {dist}.get_rank() else None'
+            edit = put_argument(code, node, "mode", mode)
+        except NoFixError as reason:
+            yield Kept(span, f"`{code.short(node)}`", str(reason))
+        else:
+            yield Change(span, "have one run of wandb, that of rank 0", (edit,), (imports,))

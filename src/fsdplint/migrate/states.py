@@ -1,0 +1,319 @@
+"""State of sharded models and optimizers, which programs without sharding take and give whole.
+
+What a rule's fix reaches is left to it. Here is the rest: states that go through other functions
+or objects before they are written, and functions that only rank 0 called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fsdplint.engine import ir
+from fsdplint.engine.facts.sharding import unit_of
+from fsdplint.engine.facts.state_files import sharded_writes
+from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Trace
+from fsdplint.engine.interpreter.site import Guard
+from fsdplint.engine.interpreter.values import Object
+from fsdplint.engine.program import Program
+from fsdplint.finding import Edit, Fix
+from fsdplint.fixes.code import Code, Declined, NoFixError
+from fsdplint.fixes.every_rank import Guarded, call_on_every_rank
+from fsdplint.fixes.gather_state import (
+    GatheredState,
+    gather_state,
+    gathered_write,
+    local_tests,
+    receiver,
+)
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.load_state import load_state
+from fsdplint.fixes.shard_blocks import module_argument
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.checkpoints import HELPERS
+from fsdplint.knowledge.names import DISTRIBUTED
+from fsdplint.migrate.step import Change, Context, Found, Kept
+
+Scope = ir.Function | ir.ClassDef | ir.Module
+_FULL = "full_state_dict=True"
+_NAMED = "by_parameter_name"
+_NAMED_DEFINITION = f'''def {_NAMED}(state, model, optimizer):
+    """Return an optimizer state by parameter names, also if it was saved by numbers."""
+    if not state or any(isinstance(key, str) for key in state["state"]):
+        return state
+    names = {{parameter: name for name, parameter in model.named_parameters()}}
+    order = [names[each] for group in optimizer.param_groups for each in group["params"]]
+    groups = [
+        {{**group, "params": [order[key] for key in group["params"]]}}
+        for group in state["param_groups"]
+    ]
+    entries = {{order[key]: value for key, value in state["state"].items()}}
+    return {{"state": entries, "param_groups": groups}}
+
+
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A call of ``state_dict`` or ``load_state_dict`` on what is sharded.
+
+    Attributes:
+        model: the text of the model, as the function of the call can write it.
+        optimizer: the text of the optimizer, if the state is an optimizer's.
+        guards: the tests that only some ranks pass.
+    """
+
+    call: Call
+    model: str
+    optimizer: str | None
+    guards: tuple[Guard, ...]
+
+    @property
+    def node(self) -> ir.Call:
+        assert isinstance(self.call.site.node, ir.Call)
+        return self.call.site.node
+
+
+def gathers(context: Context) -> Iterator[Found]:
+    """Yield a change for each function that takes the state of what is sharded."""
+    program = context.program
+    handled = {
+        state.source.node
+        for fact in sharded_writes(program)
+        if isinstance(gathered_write(program, fact), Fix)
+        for state in fact.states
+    }
+    groups: dict[object, list[_Use]] = {}
+    for use in _uses(program, "state_dict", handled):
+        function = program.tree(use.call.site.path).function(use.node)
+        tests = tuple(guard.test for guard in use.guards)
+        groups.setdefault((use.call.site.path, function, tests), []).append(use)
+    for uses in groups.values():
+        site = uses[0].call.site
+        try:
+            edits, imports = _gathered(program, uses)
+        except NoFixError as reason:
+            yield Kept(program.span(site), f"`{program.text(site.path, site.node)}`", str(reason))
+        else:
+            what = "gather the full state on every rank"
+            yield Change(program.span(site), what, tuple(edits), imports)
+
+
+def loads(context: Context) -> Iterator[Found]:
+    """Yield a change for each load of a full state into what is sharded."""
+    program = context.program
+    for use in _uses(program, "load_state_dict", set()):
+        code = Code.of(program.tree(use.call.site.path))
+        local = local_tests(code, use.call.site, use.guards)
+        outside = len(local) < len(use.guards)
+        yield _loaded(code, use.node, use.model, use.optimizer, local, outside=outside)
+
+
+def _loaded(
+    code: Code,
+    call: ir.Call,
+    model: str,
+    optimizer: str | None,
+    guards: Sequence[ir.If] = (),
+    *,
+    outside: bool = False,
+) -> Found:
+    """Load with the helper that gives each rank its shards, also what was saved without sharding.
+
+    An optimizer's state then numbered its parameters, and the helper silently restores only those
+    that are named (run on torch 2.13).
+    """
+    span = code.edit(call.start, call.end, "").span
+    adapted, extra = "{}", []
+    if optimizer is not None:
+        adapted = f"{_NAMED}({{}}, {model}, {optimizer})"
+        extra = list(_defined(code))
+    fix = load_state(code, call, model, optimizer, guards, rank_zero=outside, adapted=adapted)
+    if isinstance(fix, Fix):
+        return Change(span, fix.title, (*fix.edits, *extra))
+    return Kept(span, f"`{code.short(call)}`", fix.reason)
+
+
+def _defined(code: Code) -> Iterator[Edit]:
+    """Define the function that names the entries of an optimizer's state, once in a file."""
+    if any(function.name == _NAMED for function in code.functions):
+        return
+    quiet = (ir.Import, ir.ImportFrom)
+    body = [s for s in code.module.body if not isinstance(s, quiet)]
+    first = next(s for s in body if not _is_docstring(s))
+    text = _NAMED_DEFINITION.replace("    ", code.unit).replace("\n", code.newline)
+    yield code.insert_lines(code.extent(first)[0], text)
+
+
+def _is_docstring(statement: ir.Stmt) -> bool:
+    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)
+
+
+def unseen(context: Context) -> Iterator[Found]:
+    """Yield states that are taken or loaded where no path leads, by names of what is sharded."""
+    program = context.program
+    reached = {
+        call.site.node
+        for trace in program.traces
+        for call in trace.calls("state_dict", "load_state_dict")
+    }
+    for (path, scope), names in _names(program).items():
+        code = Code.of(program.tree(path))
+        for node in code.nodes_of(scope):
+            target = receiver(node)
+            if target is None or node in reached or path not in context.files:
+                continue
+            assert isinstance(node, ir.Call)
+            known = names.get(code.slice(target))
+            if known is None or known.start > node.start:
+                continue
+            yield from _unseen(code, node, known)
+
+
+def _unseen(code: Code, call: ir.Call, known: _Named) -> Iterator[Found]:
+    span = code.edit(call.start, call.end, "").span
+    name = ir.last_name(call.func)
+    if name == "load_state_dict":
+        yield _loaded(code, call, known.model, known.optimizer)
+    elif name == "state_dict":
+        reason = "no analyzed path takes this state; gather it by hand on every rank"
+        yield Kept(span, f"`{code.short(call)}`", reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A name of a sharded model, or of an optimizer of one, from an offset of its function on."""
+
+    start: int
+    model: str
+    optimizer: str | None = None
+
+
+def _names(program: Program) -> dict[tuple[str, Scope], dict[str, _Named]]:
+    """Return the names of sharded models and of their optimizers, by file and function."""
+    found: dict[tuple[str, Scope], dict[str, _Named]] = {}
+    for trace in program.traces:
+        for shard in trace.of(Shard):
+            tree, given = program.tree(shard.site.path), module_argument(shard.call)
+            if given is not None and shard.generation is Generation.FSDP2:
+                text = tree.slice(given.value)
+                place = shard.site.path, tree.scope(shard.call)
+                found.setdefault(place, {}).setdefault(text, _Named(shard.call.start, text))
+    for trace in program.traces:
+        for build in trace.of(BuildOptimizer):
+            for path, node in build.site.frames():
+                tree = program.tree(path)
+                statement = tree.statement(node)
+                known = found.get((path, tree.scope(node)), {})
+                if isinstance(statement, ir.Assign) and statement.value is node and known:
+                    model = next(iter(known.values())).model
+                    text = tree.slice(statement.targets[0])
+                    known.setdefault(text, _Named(node.start, model, text))
+    return found
+
+
+def _uses(program: Program, name: str, handled: set[ir.Node]) -> Iterator[_Use]:
+    """Yield the calls of a method on what surely is sharded by then, each once."""
+    seen: set[ir.Node] = set(handled)
+    for trace in program.traces:
+        for call in trace.calls(name):
+            if call.site.node not in seen and _is_sharded(trace, call):
+                use = _use(program, call)
+                if use is not None:
+                    seen.add(call.site.node)
+                    yield use
+
+
+def _is_sharded(trace: Trace, call: Call) -> bool:
+    if not isinstance(call.receiver, Object):
+        return False
+    modules = [capture.module for capture in call.receiver.captures] or [call.receiver]
+    shards = [unit_of(trace, module) for module in modules]
+    return any(shard is not None and shard.time < call.time for shard in shards)
+
+
+def _use(program: Program, call: Call) -> _Use | None:
+    target = receiver(call.site.node)
+    if target is None or not isinstance(call.receiver, Object):
+        return None
+    guards = tuple(guard for guard in call.site.guards if program.is_rank_test(guard))
+    text = program.text(call.site.path, target)
+    if not call.receiver.captures:
+        return _Use(call, text, None, guards)
+    modules = [capture.module for capture in call.receiver.captures]
+    named = (name for name, item in call.names.items() if item is modules[0])
+    model = next(named, None)
+    return None if model is None else _Use(call, model, text, guards)
+
+
+def _gathered(program: Program, uses: Sequence[_Use]) -> tuple[list[Edit], tuple[Imports, ...]]:
+    """Return edits that gather all of ``uses``, which are in one function, on every rank."""
+    first = uses[0]
+    site = first.call.site
+    code = Code.of(program.tree(site.path))
+    local = local_tests(code, site, first.guards)
+    outer = [guard for guard in first.guards if code.statement(guard.test) not in local]
+    if local:
+        states = [GatheredState(use.node, use.model, use.optimizer) for use in uses]
+        if outer:
+            raise NoFixError("several tests keep ranks from this; gather the state by hand")
+        return list(_made(gather_state(code, first.node, states, local, every_time=True)).edits), ()
+    imports = Imports(code, first.node)
+    edits = [_in_place(code, imports, use, rank_zero=bool(outer)) for use in uses]
+    if outer:
+        edits.append(_only_rank_zero_goes_on(code, imports, uses))
+    for guard in outer:
+        edits += _let_all_through(program, guard, site.calls)
+    return edits, (imports,)
+
+
+def _in_place(code: Code, imports: Imports, use: _Use, *, rank_zero: bool) -> Edit:
+    """Gather where the state is taken; every rank gets it, or rank 0 alone."""
+    kind = "model" if use.optimizer is None else "optimizer"
+    get = imports.name(HELPERS, f"get_{kind}_state_dict")
+    options = imports.name(HELPERS, "StateDictOptions")
+    of = use.model if use.optimizer is None else f"{use.model}, {use.optimizer}"
+    given = f"{_FULL}, cpu_offload=True" if rank_zero else _FULL
+    return code.edit(use.node.start, use.node.end, f"{get}({of}, options={options}({given}))")
+
+
+def _only_rank_zero_goes_on(code: Code, imports: Imports, uses: Sequence[_Use]) -> Edit:
+    """Return from the function on the other ranks once all states are gathered."""
+    function = code.function(uses[0].node)
+    if function is None:
+        raise NoFixError("only some ranks run this code; gather the state by hand")
+    last = max((code.statement(use.node) for use in uses), key=lambda each: each.start)
+    owners = {code.parent(code.statement(use.node)) for use in uses}
+    if owners != {function} or isinstance(last, ir.Return) or not code.ends_line(last):
+        raise NoFixError(
+            "the state is taken in a branch or loop of a function that only some ranks call"
+        )
+    values = [each for each in code.nodes_of(function) if isinstance(each, ir.Return)]
+    if any(each.value is not None for each in values):
+        raise NoFixError(f"`{function.name}` returns a value, which the other ranks would lack")
+    dist = imports.module(DISTRIBUTED, "dist")
+    indent, newline = code.indentation(last), code.newline
+    lines = f"{indent}if {dist}.get_rank() != 0:{newline}{indent}{code.unit}return{newline}"
+    return code.insert_lines(code.after(last), lines)
+
+
+def _let_all_through(
+    program: Program, guard: Guard, frames: Sequence[tuple[str, ir.Node]]
+) -> tuple[Edit, ...]:
+    """Move the call that leads to a gather out of ``guard``, which is in one of ``frames``."""
+    for path, node in frames:
+        code = Code.of(program.tree(path))
+        if path == guard.path and code.function(guard.test) is code.function(node):
+            statement = code.statement(node)
+            if not isinstance(node, ir.Call) or not isinstance(statement, ir.Expression):
+                raise NoFixError("the test and the call are too far apart; gather by hand")
+            guarded = Guarded(node, guard.test, guard.rank_tests, (), guard.early, "result", False)
+            return _made(call_on_every_rank(code, guarded)).edits
+    raise NoFixError("the test of the rank is in another function; gather the state by hand")
+
+
+def _made(fix: Fix | Declined) -> Fix:
+    if isinstance(fix, Declined):
+        raise NoFixError(fix.reason)
+    return fix

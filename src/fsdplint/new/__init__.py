@@ -1,0 +1,1 @@
+"""New training projects: templates, and what makes a project of them."""

@@ -1,0 +1,214 @@
+"""Whether a program still computes and saves the same after it was migrated: two runs, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from fsdplint.process.terminal import printable, status_line
+from fsdplint.verify.command import ensure_torch
+from fsdplint.verify.differences import Compared
+from fsdplint.verify.equivalence_figures import Losses, figures, idle, losses, structure, values
+from fsdplint.verify.events import Backward, ProbeFailed, Sharded, Step
+from fsdplint.verify.evidence import Run
+from fsdplint.verify.figures import plural
+from fsdplint.verify.judge import failures, judge
+from fsdplint.verify.launch import Launcher
+from fsdplint.verify.request import Request
+from fsdplint.verify.run import check_request, observe
+from fsdplint.verify.verdict import Status, Verification, is_violated
+from fsdplint.verify.warm_launcher import Warm
+from fsdplint.verify.workspace import VerifyError, workspace
+
+_RECORDING = {
+    "record": "what it computes and saves",
+    "gradients": "its losses",
+    "saves": "what it saves",
+}
+"""The probes that the comparison needs, and what each looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalence:
+    """What runs of a program before and after a migration show.
+
+    Attributes:
+        after: None if the program fails before the migration, so that it was not run afterwards.
+        figures: one line for each kind of thing that was compared.
+        refusal: why the migration is not proved; empty if it is.
+    """
+
+    before: Verification
+    after: Verification | None
+    figures: tuple[str, ...]
+    refusal: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A run with its record in `folder`."""
+
+    run: Run
+    verification: Verification
+    folder: Path
+
+
+def compare(
+    request: Request,
+    directory: Path,
+    overlay: Mapping[str, bytes],
+    launcher: Launcher,
+    progress: Callable[[str], None],
+    *,
+    before_ranks: int | None = None,
+    shards: bool = True,
+) -> Equivalence:
+    """Run the script as it is and with `overlay`, and compare what the runs compute and save.
+
+    Args:
+        overlay: the migrated files, by their path in the directory.
+        before_ranks: how many ranks the script is for before the migration, if not as many as after
+            it. The runs on so many are compared; the run on the request's must only train.
+        shards: the migrated script has to use ``fully_shard``.
+
+    Raises:
+        VerifyError: as `verify`.
+    """
+    check_request(request, directory)
+    with workspace() as folder:
+
+        def run(name: str, overlay: Mapping[str, bytes], ranks: int, origin: str) -> _Recorded:
+            record = folder / name
+            record.mkdir()
+            wanted = replace(request, ranks=ranks, record=str(record), origin=origin)
+            found = observe(wanted, directory, overlay, launcher, progress)
+            return _Recorded(found, judge(wanted, found), record)
+
+        ranks = before_ranks or request.ranks
+        progress("running the original script")
+        before = run("before", {}, ranks, "")
+        if reason := _failure(before, "the script fails before the migration") or _idle(before):
+            return Equivalence(before.verification, None, (), reason)
+        progress("running the migrated script")
+        after = run("after", overlay, ranks, str(before.folder))
+        trained = after
+        if ranks != request.ranks:
+            progress(f"running the migrated script on {plural(request.ranks, 'rank')}")
+            trained = run("trained", overlay, request.ranks, "")
+        for one in (after, trained)[: 1 + (trained is not after)]:
+            if reason := _unsound(one, before, shards):
+                return Equivalence(before.verification, trained.verification, (), reason)
+        found, seen = _compared(before, after)
+        reason = idle(found) or structure(found, seen)
+        if not reason and (reason := values(found, seen)):
+            progress("running the original script again")
+            again = run("again", {}, ranks, str(before.folder))
+            if not _failure(again, "it fails") and (differ := values(*_compared(before, again))):
+                reason = f"two runs of the original script differ, too: {differ}"
+        if not reason and trained is not after:
+            reason = _does_not_train(trained)
+        shown = (*figures(found, seen), _clauses(trained))
+        return Equivalence(before.verification, trained.verification, shown, reason)
+
+
+def _compared(before: _Recorded, after: _Recorded) -> tuple[Compared, Losses]:
+    from fsdplint.verify.rank.equivalence.compare import compare as of_folders  # needs PyTorch
+
+    return of_folders(before.folder, after.folder), losses(before.run, after.run)
+
+
+def _failure(recorded: _Recorded, what: str) -> str:
+    """Return why a run says nothing; empty if it ended well and all of it was recorded."""
+    run = recorded.run
+    if failures(run) or run.stall is not None or not run.ranks:
+        return f"{what}: {recorded.verification.failure.splitlines()[0]}"
+    lost = next((p for _, p in run.all(ProbeFailed) if p.probe in _RECORDING), None)
+    return f"{_RECORDING[lost.probe]} could not be recorded: {lost.error}" if lost else ""
+
+
+def _idle(recorded: _Recorded) -> str:
+    """Return why a run trains nothing; empty if it does."""
+    for kind, what in ((Backward, "no backward pass from a loss"), (Step, "no optimizer step")):
+        if not recorded.run.all(kind):
+            return f"the script trains nothing before the migration: it has {what}"
+    return ""
+
+
+def _unsound(after: _Recorded, before: _Recorded, shards: bool) -> str:
+    """Return what is wrong with a run of the migrated script alone."""
+    on = f" on {plural(len(after.run.ranks), 'rank')}" * (after.run.world_size == 1)
+    if reason := _failure(after, f"the migrated script fails{on}"):
+        return reason
+    if shards and not any(unit.api == "fsdp2" for _, unit in after.run.all(Sharded)):
+        return "the migrated script shards nothing with `fully_shard`"
+    violated = {verdict.clause for verdict in before.verification.violated}
+    for verdict in after.verification.violated:
+        if verdict.clause not in violated:
+            return f"`{verdict.clause}` is newly violated after the migration ({verdict.figures})"
+    return ""
+
+
+def _does_not_train(trained: _Recorded) -> str:
+    """Return why a run on more ranks than before does not train; empty if it does."""
+    from fsdplint.verify.rank.equivalence.compare import moved
+
+    on = f"on {plural(len(trained.run.ranks), 'rank')}"
+    if not all(event.finite for _, event in trained.run.all(Backward)):
+        return f"{on}, a loss of the migrated script is not finite"
+    if not moved(trained.folder):
+        return f"{on}, the migrated script changes no parameter"
+    return ""
+
+
+def _clauses(after: _Recorded) -> str:
+    verdicts = after.verification.verdicts
+    confirmed = sum(verdict.status is Status.CONFIRMED for verdict in verdicts)
+    still = [f"`{verdict.clause}`" for verdict in filter(is_violated, verdicts)]
+    was = f"{', '.join(still)} violated as before" if still else "none violated"
+    return f"clauses: {confirmed} confirmed, {was}"
+
+
+def proved(
+    request: Request,
+    overlay: Mapping[str, bytes],
+    *,
+    before_ranks: int | None = None,
+    shards: bool = True,
+) -> bool:
+    """Run the script in the working directory before and after a migration, report what the runs
+    show on standard error, and return whether the migration may be written.
+
+    The other arguments are those of `compare`.
+    """
+    ensure_torch()
+    directory = Path.cwd()
+    _print(
+        f"fsdplint: running {request.script} on {_ranks(request, before_ranks)} before and after "
+        f"the migration, in scratch copies of {directory}; files it writes elsewhere stay"
+    )
+    try:
+        with status_line() as progress, Warm() as launcher:
+            found = compare(
+                *(request, directory, overlay, launcher, progress),
+                before_ranks=before_ranks,
+                shards=shards,
+            )
+    except VerifyError as error:
+        raise click.ClickException(str(error)) from error
+    for line in found.figures:
+        _print(line)
+    if found.refusal:
+        _print(f"Nothing was written: {found.refusal}.")
+    return not found.refusal
+
+
+def _ranks(request: Request, before: int | None) -> str:
+    after = plural(request.ranks, "rank")
+    return f"{before} and {after}" if before not in (None, request.ranks) else after
+
+
+def _print(text: str) -> None:
+    click.echo(printable(text), err=True)
