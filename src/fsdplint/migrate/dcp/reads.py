@@ -47,6 +47,7 @@ class Load:
         place: the statement that the loading code replaces, or goes above.
         name: the variable for the result, "" if the call is an argument.
         whole: the result goes elsewhere as a whole.
+        done: `dcp.load` is beside it already.
         broadcast: statements that send the result from rank 0 to the others, which need no longer.
     """
 
@@ -58,16 +59,17 @@ class Load:
     taken: tuple[Taken, ...]
     whole: ir.Node | None
     broadcast: tuple[ir.Stmt, ...] = ()
+    done: bool = False
 
 
 def loads(context: Context, known: frozenset[ir.Node]) -> Iterator[Load]:
-    """Yield the calls that read a file, except of code that `dcp.load` stands beside already."""
+    """Yield the calls that read a file."""
     for code in context.codes("load"):
         for node in code.walk("load"):
             if not isinstance(node, ir.Call) or context.name(code, node.func) != TORCH_LOAD:
                 continue
             path = argument_of(node, 0, "f")
-            if path is not None and not _is_beside_dcp(context, code, node):
+            if path is not None:
                 yield _load(context, code, node, path.value, known)
 
 
@@ -89,20 +91,34 @@ def _load(
     name = dotted(statement.targets[0])
     if name is None:
         return Load(code, call, statement, "", path, (), statement)
-    place = _both_arms(code, statement, known)
+    done = _is_beside_dcp(context, code, call)
+    above = code.parent(statement)
+    place = above if done and isinstance(above, ir.If) else _both_arms(code, statement, known)
     scope = code.function(statement) or code.module
     sent = _broadcast(code, place, name)
     skipped = {node for each in sent for node in ir.walk(each)}
+    end = _rebound(code, place, name)
     uses = [
         node
         for node in ir.walk(scope)
         if isinstance(node, (ir.Name, ir.Attribute))
         and dotted(node) == name
-        and not place.start <= node.start < place.end
+        and place.end <= node.start < end
         and node not in skipped
     ]
     taken, whole = _uses(context, code, uses, known)
-    return Load(code, call, place, name, path, tuple(taken), whole, sent)
+    return Load(code, call, place, name, path, tuple(taken), whole, sent, done)
+
+
+def _rebound(code: Code, place: ir.Stmt, name: str) -> int:
+    """Return where the code below a statement gives its variable another value."""
+    block = code.block(place).statements
+    for each in block[block.index(place) + 1 :]:
+        if not isinstance(each, ir.Assign) or name not in map(dotted, each.targets):
+            continue
+        if not any(dotted(node) == name for node in ir.walk(each.value)):
+            return each.start
+    return len(code.text)
 
 
 def _broadcast(code: Code, place: ir.Stmt, name: str) -> tuple[ir.Stmt, ...]:
@@ -169,7 +185,7 @@ def _uses(
         if part is not None:
             taken += _taken(context, code, key, part, known)
         elif isinstance(above, ir.Argument):
-            found = _taken(context, code, "", node, known)
+            found = list(_taken(context, code, "", node, known))
             understood = any(each.kind for each in found)
             taken += found if understood else []
             whole = whole if understood else node

@@ -18,6 +18,7 @@ from fsdplint.migrate.dcp.plain import template
 from fsdplint.migrate.dcp.reads import Load, Taken, argument
 from fsdplint.migrate.dcp.states import kept_options, with_options
 from fsdplint.migrate.dcp.writes import Entry, Write
+from fsdplint.migrate.fsdp2.calls import definition
 from fsdplint.migrate.step import Change, Context
 
 
@@ -38,9 +39,10 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
         raise NoFixError("the load shares its line with other code; give it a line of its own")
     imports = Imports(code, call)
     dcp, os = imports.module(CHECKPOINT, "dcp"), imports.module("os", "os")
-    name = load.name or fresh(code, call, "checkpoint")
+    kind = write.kind if write.kind == "checkpoint" else f"{write.kind}_state"
+    name = load.name or fresh(code, call, kind)
     flag = fresh(code, call, "is_file")
-    path = code.slice(load.path) if dotted(load.path) else fresh(code, call, "checkpoint_path")
+    path = code.slice(load.path) if dotted(load.path) else fresh(code, call, f"{write.kind}_path")
     unit, newline = code.unit, code.newline
     lines = [] if dotted(load.path) else [f"{path} = {code.slice(load.path)}"]
     lines += [f"{flag} = {os}.path.isfile({path})", f"if {flag}:  # written by torch.save"]
@@ -60,7 +62,8 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
         edits += [code.insert_lines(start, text), code.edit(call.start, call.end, name)]
     span = code.edit(call.start, call.end, "").span
     what = f"read `{code.short(load.path)}` with `dcp.load`, or with `torch.load` if it is a file"
-    return Change(span, what, tuple(dict.fromkeys(edits)), (imports,))
+    differs = "files saved so far hold the shards of one rank only" if write.is_raw else ""
+    return Change(span, what, tuple(dict.fromkeys(edits)), (imports,), differs)
 
 
 def _mapped(code: Code, call: ir.Call, path: ir.Expr, name: str) -> str:
@@ -189,26 +192,26 @@ def _uses(
         call = taken.call
         if taken.choice is not None:
             edits.append(code.edit(taken.choice.start, taken.choice.end, code.slice(taken.node)))
-        if call is not None and taken.kind in ("model", "optimizer"):
-            made = _made(code, load, call)
-            if made is not None:
-                edits += _flagged(code, made, flag)
-            else:
-                others[call] = _options(context, code, call, flag)
+        made = None if call is None else _made(code, load, call)
+        if made is not None and taken.kind in ("model", "optimizer"):
+            edits += _flagged(code, made, flag)
+        elif call is not None and taken.kind in ("model", "optimizer"):
+            others[call] = _options(context, code, call, flag)
         elif call is not None and taken.kind == "object" and call in sharded:
-            edits.append(_helper(load, taken, call, flag, imports))
-    options = imports.name(HELPERS, "StateDictOptions") if others else ""
-    shared = len(others) > 1 and len(set(others.values())) == 1
-    name = fresh(code, load.call, "load_options")
+            others[call] = f"full_state_dict={flag}"
+            edits += _helper(load, taken, call, imports)
+    if not others:
+        return edits, []
+    options = imports.name(HELPERS, "StateDictOptions")
+    names: dict[str, str] = {}
     for call, text in others.items():
-        value = name if shared else f"{options}({text})"
+        name = names.setdefault(text, fresh(code, load.call, "load_options" + "_" * len(names)))
         given = argument_of(call, -1, "options")
         if given is None:
-            edits.append(code.edit(call.args[-1].end, call.args[-1].end, f", options={value}"))
+            edits.append(code.edit(call.args[-1].end, call.args[-1].end, f", options={name}"))
         else:
-            edits.append(code.edit(given.value.start, given.value.end, value))
-    below = [f"{name} = {options}({next(iter(others.values()))})"] if shared else []
-    return edits, below
+            edits.append(code.edit(given.value.start, given.value.end, name))
+    return edits, [f"{name} = {options}({text})" for text, name in names.items()]
 
 
 def _made(code: Code, load: Load, call: ir.Call) -> ir.Call | None:
@@ -233,17 +236,16 @@ def _flagged(code: Code, made: ir.Call, flag: str) -> Iterator[Edit]:
         yield code.edit(at, at, f"{', ' if made.args else ''}full_state_dict={flag}")
 
 
-def _helper(load: Load, taken: Taken, call: ir.Call, flag: str, imports: Imports) -> Edit:
-    """Return the edit of ``load_state_dict`` of what is sharded."""
-    code = load.code
+def _helper(load: Load, taken: Taken, call: ir.Call, imports: Imports) -> Iterator[Edit]:
+    """Yield the edits of ``load_state_dict`` of what is sharded, without its options."""
+    code, owner = load.code, _receiver(call)
+    if len(call.args) != 1 or call.args[0].keyword is not None:
+        raise NoFixError(f"`{code.short(call)}` has arguments that the state dict helpers lack")
     kind = "optimizer" if "optim" in taken.key else "model"
     helper = imports.name(HELPERS, f"set_{kind}_state_dict")
-    options = imports.name(HELPERS, "StateDictOptions")
-    owner = code.slice(_receiver(call))
-    given = f"{code.slice(_model(load))}, {owner}" if kind == "optimizer" else owner
-    value = code.slice(call.args[0].value)
-    text = f"{helper}({given}, {value}, options={options}(full_state_dict={flag}))"
-    return code.edit(call.start, call.end, text)
+    given = code.slice(owner)
+    given = f"{code.slice(_model(load))}, {given}" if kind == "optimizer" else given
+    yield code.edit(call.start, call.args[0].start, f"{helper}({given}, ")
 
 
 def _options(context: Context, code: Code, call: ir.Call, flag: str) -> str:
@@ -254,7 +256,7 @@ def _options(context: Context, code: Code, call: ir.Call, flag: str) -> str:
         if call.args[-1].star:
             raise NoFixError(f"`{code.short(call)}` hides its options; write them out")
         return keywords[0]
-    text = code.slice(code.meaning(given.value))
+    text = code.slice(definition(code, given.value))
     if re.search(r"broadcast_from_rank0\s*=\s*True", text):
         keywords.append(f"broadcast_from_rank0={flag}")
     if re.search(r"cpu_offload\s*=\s*True", text):

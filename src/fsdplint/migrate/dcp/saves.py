@@ -20,6 +20,7 @@ from fsdplint.migrate.dcp.states import sharded_call
 from fsdplint.migrate.dcp.writes import Write
 from fsdplint.migrate.step import Change
 
+_WIDTH = 80
 # Methods and functions that a folder needs others for.
 _MOVES = frozenset({"replace", "rename", "remove", "unlink", "move", "copy", "copyfile", "getsize"})
 
@@ -44,7 +45,7 @@ def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
     imports = Imports(code, call)
     place = statement if guard is None else guard.place
     moved = (statement,) if guard is None else guard.moved
-    path = code.slice(write.path) if dotted(write.path) else fresh(code, call, "checkpoint_path")
+    path = code.slice(write.path) if dotted(write.path) else fresh(code, call, f"{write.kind}_path")
     edits = _edits(write, imports, path, function)
     before = _cleared(imports, path, guard, code.unit)
     if not dotted(write.path):
@@ -125,7 +126,19 @@ def _text(
     """Return the moved statements with their edits, and ``before`` above the last, unindented."""
     parts = [_dedented(code, each, edits) for each in moved]
     lines = "".join(f"{line}{code.newline}" for line in before)
-    return "".join([*parts[:-1], lines, parts[-1]])
+    return "".join([*parts[:-1], lines, _broken(code, parts[-1])])
+
+
+def _broken(code: Code, call: str) -> str:
+    """Break a long call at its arguments, the last of which is the path."""
+    line = call.splitlines()[-1]
+    if len(line) <= _WIDTH or line.endswith(",") or not line.endswith(")"):
+        return call
+    start = call.rindex(line)
+    head, inside = line[: line.index("(") + 1], line[line.index("(") + 1 : -1]
+    value, _, path = inside.rpartition(", checkpoint_id=")
+    lines = [head, f"{code.unit}{value},", f"{code.unit}checkpoint_id={path},", ")"]
+    return call[:start] + "".join(f"{each}{code.newline}" for each in lines)
 
 
 def _dedented(code: Code, statement: ir.Stmt, edits: Sequence[Edit]) -> str:

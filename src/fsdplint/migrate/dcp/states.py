@@ -20,6 +20,7 @@ from fsdplint.knowledge.checkpoints import (
     HELPERS,
     STATE_OPTIONS,
 )
+from fsdplint.migrate.fsdp2.calls import definition
 from fsdplint.migrate.step import Context
 
 # Options about gathering, which a checkpoint of shards has no use for.
@@ -35,6 +36,7 @@ class State:
         optimizer: the text of the optimizer if the state is one's, else "".
         options: the arguments of `StateDictOptions` that matter without gathering.
         is_helper: the call is one of the helpers' itself.
+        raw: the call is a ``state_dict()``, whose file holds the shards of one rank.
     """
 
     call: ir.Call
@@ -42,6 +44,12 @@ class State:
     optimizer: str
     options: str = ""
     is_helper: bool = False
+    raw: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What the state is of, for the name of a variable."""
+        return "optimizer" if self.optimizer else "model"
 
 
 def state_of(context: Context, code: Code, value: ir.Expr) -> State | None:
@@ -149,14 +157,14 @@ def _raw(context: Context, code: Code, value: ir.Expr) -> State | None:
         if target is None or not isinstance(value, ir.Call):
             return None
         if state.optimizer is None:
-            return State(value, code.slice(target), "")
+            return State(value, code.slice(target), "", raw=True)
         model = model_name(context.program, fact.trace, state.source, state.owner, state.optimizer)
         if model is None:
             raise NoFixError(
                 f"the model of `{code.short(value)}` has no known name here; take the state with "
                 "`get_optimizer_state_dict` by hand"
             )
-        return State(value, model, code.slice(target))
+        return State(value, model, code.slice(target), raw=True)
     return None
 
 
@@ -172,7 +180,7 @@ def kept_options(context: Context, code: Code, value: ir.Expr) -> list[str]:
     Raises:
         NoFixError: the options are not known.
     """
-    meant = code.meaning(value)
+    meant = definition(code, value)
     if isinstance(meant, ir.Constant) and meant.value is None:
         return []
     made = isinstance(meant, ir.Call) and context.name(code, meant.func) == STATE_OPTIONS
@@ -188,8 +196,7 @@ def sharded_call(code: Code, state: State, imports: Imports) -> Edit:
     if state.is_helper:
         others = [code.slice(each) for each in call.args if each.keyword != "options"]
         return code.edit(call.func.end, call.end, f"({', '.join(others)}{options})")
-    kind = "model" if not state.optimizer else "optimizer"
-    name = imports.name(HELPERS, f"get_{kind}_state_dict")
+    name = imports.name(HELPERS, f"get_{state.kind}_state_dict")
     given = ", ".join(filter(None, (state.model, state.optimizer)))
     return code.edit(call.start, call.end, f"{name}({given}{options})")
 

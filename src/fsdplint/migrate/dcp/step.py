@@ -10,6 +10,7 @@ from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.migrate.dcp.guards import rank_tests
 from fsdplint.migrate.dcp.plain import Counted
 from fsdplint.migrate.dcp.reads import Load, loads
+from fsdplint.migrate.dcp.removals import removals
 from fsdplint.migrate.dcp.resumes import resumed
 from fsdplint.migrate.dcp.saves import saved
 from fsdplint.migrate.dcp.writes import Write, write_calls, write_of
@@ -58,19 +59,31 @@ def _changes(
             yield question
         function = "async_save" if context.answer(question) == "yes" else "save"
     for load, found in pairs:
-        if found:
+        if found and not load.done:
             try:
                 yield resumed(context, load, found[0])
             except NoFixError as reason:
                 yield _kept(load.code, load.call, reason)
             except Counted as asked:
                 yield asked.question
+    yield from _handed_on(writes, [load for load, found in pairs if not found])
     for write in writes:
         if not write.done:
             try:
                 yield saved(write, known, function)
             except NoFixError as reason:
                 yield _kept(write.code, write.call, reason)
+    for code in dict.fromkeys(write.code for write in writes):
+        yield from removals(context, code)
+
+
+def _handed_on(writes: Sequence[Write], others: Sequence[Load]) -> Iterator[Kept]:
+    """Yield the loads of files that become folders whose contents other code takes."""
+    names = {_last(write.code, write.path) for write in writes}
+    for load in others:
+        if load.whole is not None and not load.done and _last(load.code, load.path) in names:
+            reason = "other code takes the checkpoint as a whole; load it where its keys are read"
+            yield _kept(load.code, load.call, reason)
 
 
 def _is_sharded(context: Context) -> bool:

@@ -9,9 +9,18 @@ from fsdplint.engine import ir
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import dotted
-from fsdplint.knowledge.checkpoints import ASYNC_SAVE, SAVE, TORCH_SAVE
+from fsdplint.knowledge.checkpoints import (
+    ASYNC_SAVE,
+    GET_MODEL_STATE,
+    GET_OPTIMIZER_STATE,
+    GET_STATE,
+    SAVE,
+    TORCH_SAVE,
+)
 from fsdplint.migrate.dcp.states import State, state_of
 from fsdplint.migrate.step import Context
+
+_GETTERS = frozenset({GET_MODEL_STATE, GET_OPTIMIZER_STATE, GET_STATE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +51,16 @@ class Write:
     entries: tuple[Entry, ...]
     done: bool
 
-    def entry(self, key: str) -> Entry | None:
-        """Return what is under a key."""
-        return next((each for each in self.entries if each.key == key), None)
+    @property
+    def kind(self) -> str:
+        """What the file is of, for the name of a variable."""
+        state = self.entries[0].state if self.entries[0].key == "" else None
+        return "checkpoint" if state is None else state.kind
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the file holds the shards of one rank only."""
+        return any(each.state is not None and each.state.raw for each in self.entries)
 
 
 def write_calls(context: Context) -> Iterator[tuple[Code, ir.Call, bool]]:
@@ -73,6 +89,7 @@ def write_of(context: Context, code: Code, call: ir.Call, done: bool) -> Write |
     items = items_of(code, value.value)
     if items is None:
         _check_stateless(context, code, value.value)
+        _check_callers(context, code, value.value)
         return None
     entries = tuple(Entry(key, each, state_of(context, code, each)) for key, each in items)
     if not any(each.state for each in entries):
@@ -101,7 +118,7 @@ def _built(code: Code, name: ir.Name) -> list[tuple[str, ir.Expr]] | None:
     """Return the items of a variable that one statement makes and others add to."""
     found: list[tuple[str, ir.Expr]] | None = None
     for node in code.nodes_of(code.scope(name)):
-        if not isinstance(node, ir.Assign) or len(node.targets) != 1:
+        if not isinstance(node, ir.Assign) or len(node.targets) != 1 or node.start > name.start:
             continue
         target = node.targets[0]
         if isinstance(target, ir.Name) and target.id == name.id:
@@ -121,8 +138,29 @@ def _check_stateless(context: Context, code: Code, value: ir.Expr) -> None:
     """Raise `NoFixError` if a value that is not known is made with the state of a model."""
     for source in code.sources(value):
         for node in ir.walk(source):
-            if isinstance(node, ir.Call) and state_of(context, code, node) is not None:
+            if isinstance(node, ir.Call) and context.name(code, node.func) in _GETTERS:
                 raise NoFixError(
                     f"it is not known how `{code.short(value)}` holds `{code.short(node)}`; save a "
                     "dict with constant keys, then migrate again"
+                )
+
+
+def _check_callers(context: Context, code: Code, value: ir.Expr) -> None:
+    """Raise `NoFixError` if a value is a parameter that a caller gives the state of a model."""
+    function = code.function(value)
+    if function is None or not isinstance(value, ir.Name) or not code.is_parameter(value):
+        return
+    names = [each.name for each in function.parameters]
+    for other in context.codes(function.name):
+        for call in other.walk(function.name):
+            if not isinstance(call, ir.Call) or ir.last_name(call.func) != function.name:
+                continue
+            position = names.index(value.id) - isinstance(call.func, ir.Attribute)
+            given = argument_of(call, max(position, 0), value.id)
+            items = None if given is None else items_of(other, given.value)
+            states = [state_of(context, other, each) for _, each in items or ()]
+            if given is not None and (any(states) or state_of(context, other, given.value)):
+                raise NoFixError(
+                    f"`{other.short(call)}` puts the checkpoint together; save it there, where its "
+                    "parts are known"
                 )
