@@ -15,6 +15,7 @@ from fsdplint.fixes.names import dotted, fresh
 from fsdplint.knowledge.checkpoints import CHECKPOINT
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.knowledge.suspicious_words import means_rank
+from fsdplint.migrate.dcp.background import FUTURE, GROUP, after_the_last, none_yet
 from fsdplint.migrate.dcp.guards import Guard, deletions, guard_of
 from fsdplint.migrate.dcp.states import sharded_call
 from fsdplint.migrate.dcp.writes import Write
@@ -48,6 +49,9 @@ def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
     path = code.slice(write.path) if dotted(write.path) else fresh(code, call, f"{write.kind}_path")
     edits = _edits(write, imports, path, function)
     before = _cleared(imports, path, guard, code.unit)
+    in_background = function == "async_save"
+    if in_background:
+        before = [*after_the_last(code, call, imports), *before]
     if not dotted(write.path):
         before.insert(0, f"{path} = {code.slice(write.path)}")
     text = _text(code, moved, edits, before)
@@ -60,6 +64,7 @@ def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
         placed = [code.edit(*code.extent(statement), text)]
     else:
         placed = _placed(code, guard, text)
+    others += [none_yet(code, call)] if in_background else []
     span = code.edit(call.start, call.end, "").span
     what = f"write `{code.short(write.path)}` with `dcp.{function}` on every rank"
     differs = f"`{code.short(write.path)}` becomes a folder"
@@ -98,9 +103,11 @@ def _edits(write: Write, imports: Imports, path: str, function: str) -> list[Edi
     value, target = argument_of(call, 0, "obj"), argument_of(call, 1, "f")
     assert value is not None
     assert target is not None
+    group = f", process_group={GROUP}" if function == "async_save" else ""
+    kept = f"{FUTURE} = " if function == "async_save" else ""
     edits = [
-        code.edit(call.func.start, call.func.end, f"{name}.{function}"),
-        code.edit(target.start, target.end, f"checkpoint_id={path}"),
+        code.edit(call.func.start, call.func.end, f"{kept}{name}.{function}"),
+        code.edit(target.start, target.end, f"checkpoint_id={path}{group}"),
     ]
     if value.keyword is not None:
         edits.append(code.edit(value.start, value.start + len(value.keyword), "state_dict"))
@@ -136,8 +143,10 @@ def _broken(code: Code, call: str) -> str:
         return call
     start = call.rindex(line)
     head, inside = line[: line.index("(") + 1], line[line.index("(") + 1 : -1]
-    value, _, path = inside.rpartition(", checkpoint_id=")
-    lines = [head, f"{code.unit}{value},", f"{code.unit}checkpoint_id={path},", ")"]
+    value, _, rest = inside.rpartition(", checkpoint_id=")
+    given = [value, *f"checkpoint_id={rest}".split(", process_group=")]
+    given[2:] = [f"process_group={each}" for each in given[2:]]
+    lines = [head, *(f"{code.unit}{each}," for each in given), ")"]
     return call[:start] + "".join(f"{each}{code.newline}" for each in lines)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
+from fsdplint.migrate.dcp.background import waits
 from fsdplint.migrate.dcp.guards import rank_tests
 from fsdplint.migrate.dcp.plain import Counted
 from fsdplint.migrate.dcp.reads import Load, loads
@@ -52,12 +53,11 @@ def _changes(
     pairs: Sequence[tuple[Load, Sequence[Write]]],
     known: frozenset[ir.Node],
 ) -> Iterator[Found]:
-    function = "save"
-    if writes and not all(write.done for write in writes):
-        question = _background(next(write for write in writes if not write.done))
-        if context.answer(question) is None:
-            yield question
-        function = "async_save" if context.answer(question) == "yes" else "save"
+    function = ""
+    if not all(write.done for write in writes):
+        function = _function(context, writes)
+        if not function:
+            yield _background(writes[0])
     for load, found in pairs:
         if found and not load.done:
             try:
@@ -66,6 +66,7 @@ def _changes(
                 yield _kept(load.code, load.call, reason)
             except Counted as asked:
                 yield asked.question
+    yield from waits(context, writes)
     yield from _handed_on(writes, [load for load, found in pairs if not found])
     for write in writes:
         if not write.done:
@@ -75,6 +76,15 @@ def _changes(
                 yield _kept(write.code, write.call, reason)
     for code in dict.fromkeys(write.code for write in writes):
         yield from removals(context, code)
+
+
+def _function(context: Context, writes: Sequence[Write]) -> str:
+    """Return the function that writes checkpoints, "" if a question has to be answered first."""
+    done = [context.name(each.code, each.call.func) for each in writes if each.done]
+    if done:
+        return done[0].rpartition(".")[2]
+    answer = context.answer(_background(writes[0]))
+    return "" if answer is None else "async_save" if answer == "yes" else "save"
 
 
 def _handed_on(writes: Sequence[Write], others: Sequence[Load]) -> Iterator[Kept]:
