@@ -33,6 +33,12 @@ class Counted(Exception):
         self.question = question
 
 
+def is_random_state(value: ir.Expr) -> bool:
+    """Return whether a value is the state of a generator of PyTorch."""
+    name = ir.last_name(value.func) if isinstance(value, ir.Call) else ""
+    return name in ("get_rng_state", "get_rng_state_all")
+
+
 def template(context: Context, code: Code, taken: Taken, entry: Entry, write: Write) -> str:
     """Return the text of what DCP loads a value into.
 
@@ -47,7 +53,7 @@ def template(context: Context, code: Code, taken: Taken, entry: Entry, write: Wr
     kind = _kind(write.code, entry.value)
     if kind == "":
         kind = _asked(context, write, entry)
-    if kind != "number":
+    if kind != "plain":
         raise NoFixError(
             f'`"{entry.key}"` is read back, but DCP cannot load a {kind} without one like it to '
             "load into; save it in a file of its own"
@@ -58,8 +64,9 @@ def template(context: Context, code: Code, taken: Taken, entry: Entry, write: Wr
 def _asked(context: Context, write: Write, entry: Entry) -> str:
     code = write.code
     span = code.edit(entry.value.start, entry.value.end, "").span
-    text = f'What is `{code.short(entry.value)}`, which is saved as "{entry.key}"?'
-    question = Question(span, f"saved-{entry.key}", text, ("number", "tensor", "dict"))
+    what = f'`{code.short(entry.value)}`, which is saved as "{entry.key}"'
+    text = f"Is {what}, a number, a string or a list of them (plain), a tensor, or a dict?"
+    question = Question(span, f"saved-{entry.key}", text, ("plain", "tensor", "dict"))
     answer = context.answer(question)
     if answer is None:
         raise Counted(question)
@@ -67,23 +74,23 @@ def _asked(context: Context, write: Write, entry: Entry) -> str:
 
 
 def _kind(code: Code, value: ir.Expr) -> str:
-    """Return "number" for what DCP loads as it is, "dict" for a dict, "" for what is not known."""
+    """Return "plain" for what DCP loads as it is, "dict" for a dict, "" for what is not known."""
     meant = code.meaning(value)
     if isinstance(meant, (ir.Constant, ir.FormattedString, ir.Compare)):
-        return "number"
+        return "plain"
     if isinstance(meant, ir.DictDisplay):
         return "dict"
     if isinstance(meant, ir.Attribute) and meant.attr == "__dict__":
         return "dict"
     if isinstance(meant, ir.Call):
         name = ir.last_name(meant.func)
-        return "number" if name in _NUMBERS else "dict" if name in _DICTS else ""
+        return "plain" if name in _NUMBERS else "dict" if name in _DICTS else ""
     if isinstance(meant, ir.BinOp):
         kinds = {_kind(code, meant.left), _kind(code, meant.right)}
-        return "number" if kinds == {"number"} else ""
+        return "plain" if kinds == {"plain"} else ""
     path = dotted(meant)
     if path is not None and _COUNTS.search(path.rpartition(".")[2]):
-        return "number"
+        return "plain"
     return _given(code, meant) if isinstance(meant, ir.Name) else ""
 
 
@@ -96,5 +103,5 @@ def _given(code: Code, name: ir.Name) -> str:
     scope = code.function(name)
     for each in scope.parameters if scope is not None else ():
         if each.name == name.id and each.annotation is not None:
-            return "number" if code.slice(each.annotation) in ("int", "float", "str") else ""
+            return "plain" if code.slice(each.annotation) in ("int", "float", "str") else ""
     return ""

@@ -97,7 +97,7 @@ def _load(
     scope = code.function(statement) or code.module
     sent = _broadcast(code, place, name)
     skipped = {node for each in sent for node in ir.walk(each)}
-    end = _rebound(code, place, name)
+    end = _rebound(code, place, name, sent)
     uses = [
         node
         for node in ir.walk(scope)
@@ -110,11 +110,13 @@ def _load(
     return Load(code, call, place, name, path, tuple(taken), whole, sent, done)
 
 
-def _rebound(code: Code, place: ir.Stmt, name: str) -> int:
+def _rebound(code: Code, place: ir.Stmt, name: str, sent: Sequence[ir.Stmt]) -> int:
     """Return where the code below a statement gives its variable another value."""
     block = code.block(place).statements
     for each in block[block.index(place) + 1 :]:
         if not isinstance(each, ir.Assign) or name not in map(dotted, each.targets):
+            continue
+        if each in sent:
             continue
         if not any(dotted(node) == name for node in ir.walk(each.value)):
             return each.start

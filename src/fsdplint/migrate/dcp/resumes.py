@@ -49,7 +49,7 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
     lines += [f"{unit}{name} = {_mapped(code, call, load.path, path)}", "else:"]
     made = list(_template(context, load, write, imports))
     lines += [f"{unit}{line}" for line in _display(name, made, unit)]
-    uses, below = _uses(context, load, flag, imports)
+    uses, below = _uses(context, load, write, flag, imports)
     lines += [f"{unit}{dcp}.load({name}, checkpoint_id={path})", *below]
     text = indented("".join(f"{line}{newline}" for line in lines), code.indentation(place))
     edits = [*uses, *_tests(context, load)]
@@ -113,7 +113,7 @@ def _value(
             _check_bound(code, load, owner)
             return f"{code.slice(owner)}.state_dict()"
         return template(context, load.code, taken, entry, write)
-    model, optimizer = _owners(load, taken, bool(entry.state.optimizer))
+    model, optimizer = _owners(load, write, taken)
     for each in (model, optimizer):
         if each is not None:
             _check_bound(code, load, each)
@@ -128,13 +128,13 @@ def _receiver(call: ir.Call) -> ir.Expr:
     return call.func.value
 
 
-def _owners(load: Load, taken: Taken, of_optimizer: bool) -> tuple[ir.Expr, ir.Expr | None]:
+def _owners(load: Load, write: Write, taken: Taken) -> tuple[ir.Expr, ir.Expr | None]:
     """Return the model that a state is loaded into, and the optimizer if it is one's.
 
     Raises:
         NoFixError: the program does not show it.
     """
-    call = taken.call
+    call, of_optimizer = taken.call, write.kinds[taken.key] == "optimizer"
     if call is None or not taken.kind:
         raise NoFixError(
             f"it is not known what `{load.code.short(taken.node)}` is loaded into; load it with "
@@ -142,12 +142,12 @@ def _owners(load: Load, taken: Taken, of_optimizer: bool) -> tuple[ir.Expr, ir.E
         )
     if taken.kind == "object":
         owner = _receiver(call)
-        return (_model(load), owner) if of_optimizer else (owner, None)
+        return (_model(load, write), owner) if of_optimizer else (owner, None)
     model = argument(call, 0, "model")
     return model, argument(call, 1, "optimizers") if of_optimizer else None
 
 
-def _model(load: Load) -> ir.Expr:
+def _model(load: Load, write: Write) -> ir.Expr:
     """Return the model that the same code loads.
 
     Raises:
@@ -159,7 +159,7 @@ def _model(load: Load) -> ir.Expr:
     owners = [
         _receiver(each.call)
         for each in load.taken
-        if each.call is not None and each.kind == "object" and "model" in each.key
+        if each.call is not None and each.kind == "object" and write.kinds.get(each.key) == "model"
     ]
     if len(owners) != 1:
         raise NoFixError("the model of the optimizer is not known here; load its state by hand")
@@ -181,7 +181,7 @@ def _check_bound(code: Code, load: Load, owner: ir.Expr) -> None:
 
 
 def _uses(
-    context: Context, load: Load, flag: str, imports: Imports
+    context: Context, load: Load, write: Write, flag: str, imports: Imports
 ) -> tuple[list[Edit], list[str]]:
     """Return the edits of the code that takes state, and the lines that it needs below the load."""
     code = load.code
@@ -199,7 +199,7 @@ def _uses(
             others[call] = _options(context, code, call, flag)
         elif call is not None and taken.kind == "object" and call in sharded:
             others[call] = f"full_state_dict={flag}"
-            edits += _helper(load, taken, call, imports)
+            edits += _helper(load, write, taken, call, imports)
     if not others:
         return edits, []
     options = imports.name(HELPERS, "StateDictOptions")
@@ -236,15 +236,19 @@ def _flagged(code: Code, made: ir.Call, flag: str) -> Iterator[Edit]:
         yield code.edit(at, at, f"{', ' if made.args else ''}full_state_dict={flag}")
 
 
-def _helper(load: Load, taken: Taken, call: ir.Call, imports: Imports) -> Iterator[Edit]:
+def _helper(
+    load: Load, write: Write, taken: Taken, call: ir.Call, imports: Imports
+) -> Iterator[Edit]:
     """Yield the edits of ``load_state_dict`` of what is sharded, without its options."""
     code, owner = load.code, _receiver(call)
     if len(call.args) != 1 or call.args[0].keyword is not None:
         raise NoFixError(f"`{code.short(call)}` has arguments that the state dict helpers lack")
-    kind = "optimizer" if "optim" in taken.key else "model"
+    kind = write.kinds.get(taken.key, "")
+    if not kind:
+        return
     helper = imports.name(HELPERS, f"set_{kind}_state_dict")
     given = code.slice(owner)
-    given = f"{code.slice(_model(load))}, {given}" if kind == "optimizer" else given
+    given = f"{code.slice(_model(load, write))}, {given}" if kind == "optimizer" else given
     yield code.edit(call.start, call.args[0].start, f"{helper}({given}, ")
 
 

@@ -17,6 +17,7 @@ from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.knowledge.suspicious_words import means_rank
 from fsdplint.migrate.dcp.background import FUTURE, GROUP, after_the_last, none_yet
 from fsdplint.migrate.dcp.guards import Guard, deletions, guard_of
+from fsdplint.migrate.dcp.plain import is_random_state
 from fsdplint.migrate.dcp.states import sharded_call
 from fsdplint.migrate.dcp.writes import Write
 from fsdplint.migrate.step import Change
@@ -68,6 +69,8 @@ def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
     span = code.edit(call.start, call.end, "").span
     what = f"write `{code.short(write.path)}` with `dcp.{function}` on every rank"
     differs = f"`{code.short(write.path)}` becomes a folder"
+    if any(is_random_state(each.value) for each in write.entries):
+        differs += ", with the random state of any one rank"
     return Change(span, what, (*placed, *others), (imports,), differs)
 
 

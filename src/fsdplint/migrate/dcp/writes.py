@@ -54,8 +54,12 @@ class Write:
     @property
     def kind(self) -> str:
         """What the file is of, for the name of a variable."""
-        state = self.entries[0].state if self.entries[0].key == "" else None
-        return "checkpoint" if state is None else state.kind
+        return self.kinds.get("", "checkpoint")
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What the states of the file are of, by their keys."""
+        return {each.key: each.state.kind for each in self.entries if each.state is not None}
 
     @property
     def is_raw(self) -> bool:
