@@ -575,12 +575,17 @@ import sys
 
 import torch
 
-first, *others = [torch.load(f"{folder}/moments.pt") for folder in sys.argv[1:]]
-losses, *more = [json.load(open(f"{folder}/losses.json")) for folder in sys.argv[1:]]
-for other, theirs in zip(others, more, strict=True):
-    torch.testing.assert_close(theirs, losses, rtol=1e-6, atol=0)
-    assert other["param_groups"] == first["param_groups"]
+runs = [
+    (torch.load(f"{folder}/moments.pt"), json.load(open(f"{folder}/losses.json")))
+    for folder in sys.argv[1:]
+]
+(first, losses), *others = runs
+for number, (other, theirs) in enumerate(others):
+    close = 1e-6 if number == 2 else 0.0  # four ranks round in another order
+    torch.testing.assert_close(theirs, losses, rtol=close, atol=0.0)
+    # A load that broadcasts makes lists of tuples.
+    assert json.dumps(other["param_groups"]) == json.dumps(first["param_groups"])
     assert other["state"].keys() == first["state"].keys()
     for name, state in first["state"].items():
-        torch.testing.assert_close(other["state"][name], state, rtol=1e-5, atol=1e-9)
+        torch.testing.assert_close(other["state"][name], state, rtol=close, atol=close / 1e3)
 """
