@@ -503,6 +503,18 @@ def test_saves_in_the_background_wait_for_each_other(tmp_path: Path) -> None:
             "it where they are read",
         ),
         (
+            SAVE + "    model.save_pretrained('out', state_dict=state)\n" + LOAD,
+            24,
+            "`model.save_pretrained('out', state_dict=state)` uses `state`, too, which holds "
+            "shards afterwards; take the state for it apart",
+        ),
+        (
+            SAVE.replace("if", "state = to_cpu(state)\nif") + LOAD,
+            25,
+            "it is not known how `state` holds `get_model_state_dict(model, options=FULL)`; save "
+            "a dict with constant keys, then migrate again",
+        ),
+        (
             "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nFSDP(model)\n",
             23,
             "FSDP1 shards this model; run `fsdplint migrate fsdp2` first",

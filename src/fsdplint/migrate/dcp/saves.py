@@ -11,7 +11,7 @@ from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.edits import apply
 from fsdplint.fixes.imports import Imports
-from fsdplint.fixes.names import dotted, fresh
+from fsdplint.fixes.names import binders, dotted, fresh
 from fsdplint.knowledge.checkpoints import CHECKPOINT
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.knowledge.suspicious_words import means_rank
@@ -43,6 +43,7 @@ def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
         raise NoFixError("the call is part of a larger statement; give it a statement of its own")
     _check_path(write)
     _check_uses(write)
+    _check_states(write)
     guard = guard_of(code, statement, known)
     imports = Imports(code, call)
     place = statement if guard is None else guard.place
@@ -97,6 +98,38 @@ def _check_uses(write: Write) -> None:
             raise NoFixError(
                 f"`{code.short(node)}` handles the file, which becomes a folder; change it by hand"
             )
+
+
+def _check_states(write: Write) -> None:
+    """Raise `NoFixError` if other code takes a state that is about to be shards."""
+    code = write.code
+    for entry in write.entries:
+        if entry.state is None or not isinstance(entry.value, ir.Name):
+            continue
+        name = entry.value.id
+        scope = code.scope(entry.value)
+        again = [each.start for each in binders(code, scope).get(name, [])]
+        end = min((at for at in again if at > write.call.end), default=len(code.text))
+        for node in code.nodes_of(scope):
+            other = isinstance(node, ir.Name) and node.id == name and node is not entry.value
+            after = entry.state.call.end < node.start < end
+            if other and after and not _is_harmless(code, node):
+                use = code.statement(node)
+                raise NoFixError(
+                    f"`{code.short(use)}` uses `{name}`, too, which holds shards afterwards; take "
+                    "the state for it apart"
+                )
+
+
+def _is_harmless(code: Code, node: ir.Node) -> bool:
+    """Return whether a name is deleted, bound or tested, or its value written."""
+    above = code.parent(node)
+    if isinstance(above, (ir.Delete, ir.If, ir.Not, ir.BoolOp)):
+        return True
+    if isinstance(above, ir.Assign) and above.value is not node:
+        return True
+    call = next((each for each in code.ancestors(node) if isinstance(each, ir.Call)), None)
+    return call is not None and ir.last_name(call.func) in ("save", "async_save")
 
 
 def _edits(write: Write, imports: Imports, path: str, function: str) -> list[Edit]:

@@ -61,16 +61,25 @@ def state_of(context: Context, code: Code, value: ir.Expr) -> State | None:
     meant = code.meaning(value)
     found = [meant]
     if isinstance(meant, ir.Name):
-        found = code.assigned(meant)
+        found = [each for each in code.assigned(meant) if each.start < value.start]
         pair = _of_pair(context, code, meant)
         if pair is not None:
             return pair
     states = [_helped(context, code, each) or _returned(context, code, each) for each in found]
     known = [each for each in states if each is not None]
-    if len(known) == 1:
+    others = [each for each, state in zip(found, states, strict=True) if state is None]
+    if len(known) == 1 and all(map(_is_unsharded, others)):
         return known[0]
     raws = [_raw(context, code, each) for each in found] if not known else []
     return raws[0] if len(raws) == 1 else None
+
+
+def _is_unsharded(value: ir.Expr) -> bool:
+    """Return whether a value is what code has instead of a state of a sharded model."""
+    if isinstance(value, ir.Call):
+        return ir.last_name(value.func) == "state_dict"
+    empty = isinstance(value, ir.DictDisplay) and not value.items
+    return empty or (isinstance(value, ir.Constant) and value.value is None)
 
 
 def _helped(context: Context, code: Code, value: ir.Expr) -> State | None:

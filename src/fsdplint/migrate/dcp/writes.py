@@ -96,6 +96,9 @@ def write_of(context: Context, code: Code, call: ir.Call, done: bool) -> Write |
         _check_callers(context, code, value.value)
         return None
     entries = tuple(Entry(key, each, state_of(context, code, each)) for key, each in items)
+    for each in entries:
+        if each.state is None:
+            _check_stateless(context, code, each.value)
     if not any(each.state for each in entries):
         return None
     return Write(code, call, value.value, path.value, entries, done)
