@@ -239,8 +239,9 @@ _CASES = {
         model_state, optim_state = get_state_dict(model, optimizer, options=options)
         if rank == 0:
             checkpoint = {"model": model_state, "rng": torch.get_rng_state()}
-            if optim_state:
-                checkpoint["optimizer"] = optim_state
+            checkpoint["optimizer"] = optim_state
+            if config:
+                checkpoint["config"] = config
             torch.save(checkpoint, path)
         if rank == 0:
             checkpoint = torch.load(path, weights_only=False)
@@ -258,8 +259,9 @@ _CASES = {
         """
         model_state, optim_state = get_state_dict(model, optimizer, OPTIONS)
         checkpoint = {"model": model_state, "rng": torch.get_rng_state()}
-        if optim_state:
-            checkpoint["optimizer"] = optim_state
+        checkpoint["optimizer"] = optim_state
+        if config:
+            checkpoint["config"] = config
         if rank == 0 and os.path.isfile(path):
             os.rename(path, f"{path}.old")  # a file of torch.save
         dist.barrier()
@@ -340,6 +342,50 @@ _CASES = {
                 load_options = StateDictOptions(full_state_dict=is_file)
                 set_model_state_dict(self.model, self.checkpoint["model"], options=load_options)
                 self.step = self.checkpoint["step"]
+        """,
+    ),
+    "perhaps without an optimizer": (
+        """
+        def save(model, optimizer):
+            state = {"model": get_model_state_dict(model, options=FULL)}
+            if optimizer is not None:
+                state["optimizer"] = get_optimizer_state_dict(model, optimizer, options=FULL)
+            if rank == 0:
+                torch.save(state, path)
+
+
+        def load(model, optimizer=None, scheduler=None):
+            state = torch.load(path)
+            set_model_state_dict(model, state["model"], options=FULL)
+            if optimizer is not None and "optimizer" in state:
+                set_optimizer_state_dict(model, optimizer, state["optimizer"], options=FULL)
+        """,
+        """
+        def save(model, optimizer):
+            state = {"model": get_model_state_dict(model)}
+            if optimizer is not None:
+                state["optimizer"] = get_optimizer_state_dict(model, optimizer)
+            if rank == 0 and os.path.isfile(path):
+                os.rename(path, f"{path}.old")  # a file of torch.save
+            dist.barrier()
+            dcp.save(state, checkpoint_id=path)
+
+
+        def load(model, optimizer=None, scheduler=None):
+            is_file = os.path.isfile(path)
+            if is_file:  # written by torch.save
+                state = torch.load(path, mmap=True, weights_only=True)
+            else:
+                state = {
+                    "model": get_model_state_dict(model),
+                }
+                if optimizer is not None:
+                    state["optimizer"] = get_optimizer_state_dict(model, optimizer)
+                dcp.load(state, checkpoint_id=path)
+            load_options = StateDictOptions(full_state_dict=is_file)
+            set_model_state_dict(model, state["model"], options=load_options)
+            if optimizer is not None and "optimizer" in state:
+                set_optimizer_state_dict(model, optimizer, state["optimizer"], options=load_options)
         """,
     ),
     "old checkpoints are deleted": (
@@ -484,6 +530,20 @@ def test_saves_in_the_background_wait_for_each_other(tmp_path: Path) -> None:
             25,
             "the file is read before `net` is built, and DCP loads into what is there; read it "
             "below, and what is needed earlier from a file of its own",
+        ),
+        (
+            SAVE.replace(
+                "if rank", "state = {'model': state}\nif args:\n    state['args'] = 1\nif rank"
+            )
+            .replace('{"model": state}', "state")
+            .replace("\nstate", "\ncheckpoint", 1)
+            .replace("state['args']", "checkpoint['args']")
+            .replace("save(state", "save(checkpoint")
+            + LOAD
+            + "args = state['args']\n",
+            28,
+            '`"args"` is saved in some cases only, and DCP loads no key that is not there; save '
+            "it always",
         ),
         (
             SAVE + LOAD + "args = state['args']\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.state_files import plain_loads
@@ -12,7 +13,7 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
-from fsdplint.fixes.names import binders, dotted, fresh
+from fsdplint.fixes.names import binders, clash, dotted, fresh, names_in
 from fsdplint.knowledge.checkpoints import CHECKPOINT, HELPERS
 from fsdplint.migrate.dcp.plain import template
 from fsdplint.migrate.dcp.reads import Load, Taken, argument
@@ -78,29 +79,74 @@ def _mapped(code: Code, call: ir.Call, path: ir.Expr, name: str) -> str:
     return text
 
 
-def _display(name: str, items: Sequence[tuple[str, str]], unit: str) -> Iterator[str]:
-    if [key for key, _ in items] == [""]:
-        yield f"{name} = {items[0][1]}"
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A key of what is loaded, with the text of its value and of the test that it depends on."""
+
+    key: str
+    text: str
+    test: str
+
+
+def _display(name: str, items: Sequence[_Item], unit: str) -> Iterator[str]:
+    if [item.key for item in items] == [""]:
+        yield f"{name} = {items[0].text}"
         return
     yield f"{name} = {{"
-    yield from (f'{unit}"{key}": {text},' for key, text in items)
+    yield from (f'{unit}"{item.key}": {item.text},' for item in items if not item.test)
     yield "}"
+    for item in items:
+        if item.test:
+            yield f"if {item.test}:"
+            yield f'{unit}{name}["{item.key}"] = {item.text}'
 
 
-def _template(
-    context: Context, load: Load, write: Write, imports: Imports
-) -> Iterator[tuple[str, str]]:
+def _template(context: Context, load: Load, write: Write, imports: Imports) -> Iterator[_Item]:
     """Yield the keys that a program reads, with a value of the kind that is saved."""
     # Of several uses, the one whose call says most is enough.
     order = ("", "object", "optimizer", "model")
     taken = {each.key: each for each in sorted(load.taken, key=lambda each: order.index(each.kind))}
     for entry in write.entries:
         found = taken.pop(entry.key, None)
-        if found is not None:
-            yield entry.key, _value(context, load, found, entry, imports, write)
+        if found is None:
+            continue
+        test = _test(load, found, write)
+        if entry.sometimes and not test:
+            raise NoFixError(
+                f'`"{entry.key}"` is saved in some cases only, and DCP loads no key that is not '
+                "there; save it always"
+            )
+        yield _Item(entry.key, _value(context, load, found, entry, imports, write), test)
     lost = [key for key, each in taken.items() if isinstance(each.node, ir.Subscript)]
     if lost:
         raise NoFixError(f"`{lost[0]}` is read from the checkpoint, but nothing saves it")
+
+
+def _test(load: Load, taken: Taken, write: Write) -> str:
+    """Return the conditions of a load that ask for what it loads into, such as an optimizer.
+
+    Raises:
+        NoFixError: it is the other branch that loads.
+    """
+    code, call = load.code, taken.call
+    if call is None or not taken.kind:
+        return ""
+    owners = {code.slice(_receiver(call))} if taken.kind == "object" else set()
+    if taken.kind != "object":
+        owners = {code.slice(each) for each in _owners(load, write, taken) if each is not None}
+    found: list[str] = []
+    inner: ir.Node = call
+    for above in code.ancestors(call):
+        if above in code.ancestors(load.place):
+            break
+        for part in ir.operands(above.test, "and") if isinstance(above, ir.If) else ():
+            reads = names_in(part).reads
+            if reads & owners and not clash(reads, [load.name]):
+                if isinstance(above, ir.If) and inner not in above.body:
+                    raise NoFixError(f"`{code.short(part)}` decides what is loaded; load before it")
+                found.insert(0, code.slice(part))
+        inner = above
+    return " and ".join(dict.fromkeys(found))
 
 
 def _value(

@@ -113,7 +113,8 @@ def _returned(context: Context, code: Code, value: ir.Expr) -> State | None:
     known = [each for each in states if each is not None]
     if not known:
         return None
-    if len(states) > 1:
+    others = [each for each, state in zip(results, states, strict=True) if state is None]
+    if len(known) > 1 or not all(each is not None and _is_unsharded(each) for each in others):
         raise NoFixError(
             f"`{named[0].name}` gathers the state by hand in some cases; let it always return "
             "what the state dict helper returns, then migrate again"

@@ -29,11 +29,13 @@ class Entry:
 
     Attributes:
         state: the state that it is, None for another value.
+        sometimes: a condition decides whether it is in the file.
     """
 
     key: str
     value: ir.Expr
     state: State | None
+    sometimes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,24 @@ def write_of(context: Context, code: Code, call: ir.Call, done: bool) -> Write |
         _check_stateless(context, code, value.value)
         _check_callers(context, code, value.value)
         return None
-    entries = tuple(Entry(key, each, state_of(context, code, each)) for key, each in items)
+    entries = tuple(
+        Entry(key, each, state_of(context, code, each), _is_sometimes(code, each, value.value))
+        for key, each in items
+    )
     for each in entries:
         if each.state is None:
             _check_stateless(context, code, each.value)
     if not any(each.state for each in entries):
         return None
     return Write(code, call, value.value, path.value, entries, done)
+
+
+def _is_sometimes(code: Code, value: ir.Expr, of: ir.Expr) -> bool:
+    """Return whether ``name["key"] = value`` may not run where the dict is written."""
+    statement = code.statement(value)
+    stored = isinstance(statement, ir.Assign) and isinstance(statement.targets[0], ir.Subscript)
+    around = [each for each in code.ancestors(statement) if isinstance(each, ir.If)]
+    return stored and any(each not in code.ancestors(of) for each in around)
 
 
 def items_of(code: Code, value: ir.Expr) -> list[tuple[str, ir.Expr]] | None:
