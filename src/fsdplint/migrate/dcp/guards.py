@@ -11,7 +11,7 @@ from fsdplint.engine.interpreter.events import PlainWrite
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import clash, names_in
-from fsdplint.knowledge.suspicious_words import means_rank
+from fsdplint.knowledge.suspicious_words import means_rank, means_rank_count
 from fsdplint.migrate.step import Context
 
 # Calls that every rank can make as well as rank 0: they only compute paths and values.
@@ -108,7 +108,7 @@ def _around(code: Code, statement: ir.Stmt, place: ir.If, known: frozenset[ir.No
     parts = list(ir.operands(place.test, "and"))
     telling = [part for part in parts if is_rank_test(code, part, known)]
     tests = [part for part in parts if part not in telling]
-    if any(isinstance(part, ir.BoolOp) for part in parts):
+    if any(isinstance(part, ir.BoolOp) and not _is_of_ranks(code, part) for part in parts):
         raise NoFixError(f"`{code.short(place.test)}` tests more than the rank; split the test")
     levels, inner = [], statement
     while code.parent(inner) is not place:
@@ -129,9 +129,22 @@ def _around(code: Code, statement: ir.Stmt, place: ir.If, known: frozenset[ir.No
     for test in tests:
         _check_alike(code, test, place)
     emptied = _emptied(moved, [*levels, place])
-    named = " and ".join(code.slice(part) for part in telling)
+    named = " and ".join(
+        f"({code.slice(part)})" if isinstance(part, ir.BoolOp) else code.slice(part)
+        for part in telling
+    )
     texts = tuple(code.slice(test) for test in tests)
     return Guard(place, named if inside else "", texts, tuple(moved), emptied)
+
+
+def _is_of_ranks(code: Code, test: ir.Node) -> bool:
+    """Return whether all parts of a test ask for the rank, or whether there are any others."""
+    return all(
+        means_rank(code.slice(part))
+        or means_rank_count(code.slice(part))
+        or "initialized" in code.slice(part)
+        for part in ir.operands(test)
+    )
 
 
 def _emptied(moved: Sequence[ir.Stmt], levels: Sequence[ir.If]) -> tuple[ir.Stmt, ...]:

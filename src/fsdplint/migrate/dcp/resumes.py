@@ -17,9 +17,8 @@ from fsdplint.fixes.names import binders, clash, dotted, fresh, names_in
 from fsdplint.knowledge.checkpoints import CHECKPOINT, HELPERS
 from fsdplint.migrate.dcp.plain import template
 from fsdplint.migrate.dcp.reads import Load, Taken, argument
-from fsdplint.migrate.dcp.states import kept_options, with_options
+from fsdplint.migrate.dcp.states import kept_options, last_given, with_options
 from fsdplint.migrate.dcp.writes import Entry, Write
-from fsdplint.migrate.fsdp2.calls import definition
 from fsdplint.migrate.step import Change, Context
 
 
@@ -263,7 +262,7 @@ def _uses(
 def _made(code: Code, load: Load, call: ir.Call) -> ir.Call | None:
     """Return the call that makes the options of a load, if it comes after the file is read."""
     given = argument_of(call, -1, "options")
-    meant = None if given is None else code.meaning(given.value)
+    meant = None if given is None else last_given(code, given.value)
     after = isinstance(meant, ir.Call) and meant.start >= load.place.start
     return meant if after and isinstance(meant, ir.Call) else None
 
@@ -306,7 +305,7 @@ def _options(context: Context, code: Code, call: ir.Call, flag: str) -> str:
         if call.args[-1].star:
             raise NoFixError(f"`{code.short(call)}` hides its options; write them out")
         return keywords[0]
-    text = code.slice(definition(code, given.value))
+    text = code.slice(last_given(code, given.value))
     if re.search(r"broadcast_from_rank0\s*=\s*True", text):
         keywords.append(f"broadcast_from_rank0={flag}")
     if re.search(r"cpu_offload\s*=\s*True", text):

@@ -50,7 +50,7 @@ def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
     moved = (statement,) if guard is None else guard.moved
     path = code.slice(write.path) if dotted(write.path) else fresh(code, call, f"{write.kind}_path")
     edits = _edits(write, imports, path, function)
-    before = _cleared(imports, path, guard, code.unit)
+    before = _cleared(write, imports, path, guard)
     in_background = function == "async_save"
     if in_background:
         before = [*after_the_last(code, call, imports), *before]
@@ -151,15 +151,21 @@ def _edits(write: Write, imports: Imports, path: str, function: str) -> list[Edi
     return list(dict.fromkeys([*edits, *(sharded_call(code, s, imports) for s in states)]))
 
 
-def _cleared(imports: Imports, path: str, guard: Guard | None, unit: str) -> list[str]:
+def _cleared(write: Write, imports: Imports, path: str, guard: Guard | None) -> list[str]:
     """Return the lines that put a file out of the way, which cannot become a folder."""
     os, dist = imports.module("os", "os"), imports.module(DISTRIBUTED, "dist")
-    test = guard.test if guard is not None else ""
-    first = test if test and "local" not in test else f"{dist}.get_rank() == 0"
+    unit, test = write.code.unit, guard.test if guard is not None else ""
+    alone = any(each.state is not None and each.state.sometimes for each in write.entries)
+    first, wait = f"{dist}.get_rank() == 0", [f"{dist}.barrier()"]
+    if alone:
+        first = f"(not {dist}.is_initialized() or {first})"
+        wait = [f"if {dist}.is_initialized():", f"{unit}{dist}.barrier()"]
+    if test and "local" not in test:
+        first = test
     return [
         f"if {first} and {os}.path.isfile({path}):",
         f'{unit}{os}.rename({path}, f"{{{path}}}.old")  # a file of torch.save',
-        f"{dist}.barrier()",
+        *wait,
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.state_files import sharded_writes
@@ -37,6 +37,7 @@ class State:
         options: the arguments of `StateDictOptions` that matter without gathering.
         is_helper: the call is one of the helpers' itself.
         raw: the call is a ``state_dict()``, whose file holds the shards of one rank.
+        sometimes: other code gives it where the model is not sharded, without a process group.
     """
 
     call: ir.Call
@@ -45,6 +46,7 @@ class State:
     options: str = ""
     is_helper: bool = False
     raw: bool = False
+    sometimes: bool = False
 
     @property
     def kind(self) -> str:
@@ -69,7 +71,7 @@ def state_of(context: Context, code: Code, value: ir.Expr) -> State | None:
     known = [each for each in states if each is not None]
     others = [each for each, state in zip(found, states, strict=True) if state is None]
     if len(known) == 1 and all(map(_is_unsharded, others)):
-        return known[0]
+        return replace(known[0], sometimes=known[0].sometimes or bool(others))
     raws = [_raw(context, code, each) for each in found] if not known else []
     return raws[0] if len(raws) == 1 else None
 
@@ -128,7 +130,7 @@ def _returned(context: Context, code: Code, value: ir.Expr) -> State | None:
     moved = [_renamed(each, texts) for each in parts]
     if None in moved:
         return None
-    return State(value, moved[0] or "", moved[1] or "", known[0].options)
+    return State(value, moved[0] or "", moved[1] or "", known[0].options, sometimes=bool(others))
 
 
 def _renamed(path: str, texts: Mapping[str, str]) -> str | None:
@@ -190,13 +192,26 @@ def kept_options(context: Context, code: Code, value: ir.Expr) -> list[str]:
     Raises:
         NoFixError: the options are not known.
     """
-    meant = definition(code, value)
+    meant = last_given(code, value)
     if isinstance(meant, ir.Constant) and meant.value is None:
         return []
     made = isinstance(meant, ir.Call) and context.name(code, meant.func) == STATE_OPTIONS
     if not made or not isinstance(meant, ir.Call) or any(a.keyword is None for a in meant.args):
         raise NoFixError(f"`{code.short(value)}` hides its options; write them out in the call")
     return [code.slice(each) for each in meant.args if each.keyword not in _GATHERING]
+
+
+def last_given(code: Code, value: ir.Expr) -> ir.Expr:
+    """Return what a name stands for, also if its block gives it another value elsewhere."""
+    meant = definition(code, value)
+    if not isinstance(meant, ir.Name):
+        return meant
+    block = code.block(code.statement(value)).statements
+    for each in reversed(block):
+        targets = [dotted(target) for target in each.targets] if isinstance(each, ir.Assign) else []
+        if isinstance(each, ir.Assign) and targets == [meant.id] and each.start < value.start:
+            return each.value
+    return meant
 
 
 def sharded_call(code: Code, state: State, imports: Imports) -> Edit:
