@@ -456,7 +456,10 @@ _CASES = {
 
 
         def load(name):
-            state = torch.load(name)["model"]
+            state = torch.load(
+                name,
+                "cpu",
+            )["model"]
             set_model_state_dict(model, state, options=FULL)
         """,
         """
@@ -481,7 +484,12 @@ _CASES = {
         def load(name):
             is_file = os.path.isfile(name)
             if is_file:  # written by torch.save
-                checkpoint = torch.load(name, mmap=True, weights_only=True)
+                checkpoint = torch.load(
+                    name,
+                    "cpu",
+                    mmap=True,
+                    weights_only=True,
+                )
             else:
                 checkpoint = {
                     "model": get_model_state_dict(model),
@@ -568,8 +576,8 @@ def test_saves_in_the_background_wait_for_each_other(tmp_path: Path) -> None:
         (
             SAVE.replace("    torch", "    path = choose()\n    torch") + LOAD,
             25,
-            "`path = choose()` prepares the save on some ranks only; move it out of the rank "
-            "test by hand",
+            "`path = choose()` prepares the save on some ranks only; give every rank the same "
+            "value above the rank test",
         ),
         (
             "def save(state):\n    torch.save(state, path)\n"

@@ -199,8 +199,8 @@ def _check_quiet(code: Code, statement: ir.Stmt) -> None:
     inner = (statement.body + statement.orelse) if isinstance(statement, ir.If) else (statement,)
     if loud or not all(isinstance(each, ir.Assign) for each in inner):
         raise NoFixError(
-            f"`{code.short(statement)}` prepares the save on some ranks only; move it out of "
-            f"the rank test by hand"
+            f"`{code.short(statement)}` prepares the save on some ranks only; give every rank the "
+            "same value above the rank test"
         )
 
 

@@ -10,13 +10,15 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.state_files import plain_loads
 from fsdplint.files.lexing import indented
 from fsdplint.finding import Edit
-from fsdplint.fixes.arguments import argument_of
+from fsdplint.fixes.arguments import add_argument, argument_of
 from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.edits import apply
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import binders, clash, dotted, fresh, names_in
 from fsdplint.knowledge.checkpoints import CHECKPOINT, HELPERS
 from fsdplint.migrate.dcp.plain import template
 from fsdplint.migrate.dcp.reads import Load, Taken, argument
+from fsdplint.migrate.dcp.saves import in_lines
 from fsdplint.migrate.dcp.states import kept_options, last_given, with_options
 from fsdplint.migrate.dcp.writes import Entry, Write
 from fsdplint.migrate.step import Change, Context
@@ -44,9 +46,9 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
     flag = fresh(code, call, "is_file")
     path = code.slice(load.path) if dotted(load.path) else fresh(code, call, f"{write.kind}_path")
     unit, newline = code.unit, code.newline
-    lines = [] if dotted(load.path) else [f"{path} = {code.slice(load.path)}"]
+    lines = [] if dotted(load.path) else [f"{path} = {in_lines(code, load.path)}"]
     lines += [f"{flag} = {os}.path.isfile({path})", f"if {flag}:  # written by torch.save"]
-    lines += [f"{unit}{name} = {_mapped(code, call, load.path, path)}", "else:"]
+    lines += [indented(f"{name} = {_mapped(code, call, load.path, path)}", unit), "else:"]
     made = list(_template(context, load, write, imports))
     lines += [f"{unit}{line}" for line in _display(name, made, unit)]
     uses, below = _uses(context, load, write, flag, imports)
@@ -68,14 +70,13 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
 
 def _mapped(code: Code, call: ir.Call, path: ir.Expr, name: str) -> str:
     """Return the text of the old load, which reads of the file only what a rank needs."""
-    before, after = code.text[call.start : path.start], code.text[path.end : call.end]
-    text = f"{before}{name}{after}"
-    keywords = {each.keyword for each in call.args}
-    if "mmap" not in keywords and None not in {k for k in keywords if k}:
-        text = re.sub(r",?\s*\)$", ", mmap=True)", text)
-    if "weights_only" not in keywords:
-        text = re.sub(r"\)$", ", weights_only=True)", text)
-    return text
+    edits = [code.edit(path.start, path.end, name)]
+    for keyword in ("mmap", "weights_only"):
+        if not any(each.keyword == keyword for each in call.args):
+            edits.append(add_argument(code, call, f"{keyword}=True"))
+    text = apply(code.text, edits)
+    text = text[call.start : len(text) - (len(code.text) - call.end)]
+    return text.replace(f"\n{code.indentation(code.statement(call))}", "\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
     if in_background:
         before = [*after_the_last(code, call, imports), *before]
     if not dotted(write.path):
-        before.insert(0, f"{path} = {code.slice(write.path)}")
+        before.insert(0, f"{path} = {in_lines(code, write.path)}")
     text = _text(code, moved, edits, before)
     if guard is not None and guard.conditions:
         text = f"if {' and '.join(guard.conditions)}:{code.newline}{indented(text, code.unit)}"
@@ -73,6 +73,12 @@ def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
     if any(is_random_state(each.value) for each in write.entries):
         differs += ", with the random state of any one rank"
     return Change(span, what, (*placed, *others), (imports,), differs)
+
+
+def in_lines(code: Code, value: ir.Expr) -> str:
+    """Return the text of an expression as the value of a statement of its own."""
+    text = code.slice(value)
+    return f"({text})" if code.breaks(value.start, value.end) else text
 
 
 def _check_path(write: Write) -> None:

@@ -15,6 +15,7 @@ from fsdplint.migrate.dcp.removals import removals
 from fsdplint.migrate.dcp.resumes import resumed
 from fsdplint.migrate.dcp.saves import saved
 from fsdplint.migrate.dcp.writes import Write, write_calls, write_of
+from fsdplint.migrate.fsdp2.calls import definition
 from fsdplint.migrate.step import Context, Found, Kept, Question
 
 
@@ -144,13 +145,13 @@ def _same_file(load: Load, write: Write) -> bool:
 
 def _last(code: Code, path: ir.Expr) -> str:
     """Return the text of the last part of a path."""
-    meant = code.meaning(path)
+    meant = definition(code, path)
     if isinstance(meant, ir.Call) and meant.args:
         return _last(code, meant.args[-1].value)
     if isinstance(meant, ir.BinOp):
         return _last(code, meant.right)
     if isinstance(meant, ir.FormattedString):
-        return meant.literals[-1] or code.slice(meant.values[-1])
+        return meant.literals[-1] or _last(code, meant.values[-1])
     if isinstance(meant, ir.Constant):
         return str(meant.value).rpartition("/")[2]
     return code.slice(meant)
