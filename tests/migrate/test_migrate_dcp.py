@@ -512,6 +512,21 @@ def test_every_rank_saves_and_loads(name: str, tmp_path: Path) -> None:
     assert text == f'path = "out/checkpoint.pt"\n{used}{expected}'
 
 
+def test_parameters_without_memory_get_some_before_dcp_fills_them(tmp_path: Path) -> None:
+    meta = 'with torch.device("meta"):\n    model = nn.Linear(4, 4)\nfully_shard(model)\n'
+    text = migrated(tmp_path, meta + SAVE + LOAD)
+    after = """\
+    model_device = next(model.parameters()).device_mesh.device_type
+    for module in model.modules():
+        if any(p.is_meta for p in module.parameters(recurse=False)):
+            module.to_empty(device=model_device, recurse=False)
+    state = {
+        "model": get_model_state_dict(model),
+    }
+"""
+    assert f"else:\n{after}    dcp.load(state, checkpoint_id=path)\n" in text
+
+
 def test_saves_in_the_background_wait_for_each_other(tmp_path: Path) -> None:
     before = """
         def save(step):

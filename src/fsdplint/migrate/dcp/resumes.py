@@ -23,6 +23,9 @@ from fsdplint.migrate.dcp.states import kept_options, last_given, with_options
 from fsdplint.migrate.dcp.writes import Entry, Write
 from fsdplint.migrate.step import Change, Context
 
+# A program with one of them may load into parameters that have no memory yet.
+_META = ('"meta"', "'meta'", "init_empty_weights")
+
 
 def resumed(context: Context, load: Load, write: Write) -> Change:
     """Return the change of a load of what ``write`` writes.
@@ -50,6 +53,8 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
     lines += [f"{flag} = {os}.path.isfile({path})", f"if {flag}:  # written by torch.save"]
     lines += [indented(f"{name} = {_mapped(code, call, load.path, path)}", unit), "else:"]
     made = list(_template(context, load, write, imports))
+    if any(context.codes(*_META)):
+        lines += [f"{unit}{line}" for line in _materialized(load, write, unit)]
     lines += [f"{unit}{line}" for line in _display(name, made, unit)]
     uses, below = _uses(context, load, write, flag, imports)
     lines += [f"{unit}{dcp}.load({name}, checkpoint_id={path})", *below]
@@ -77,6 +82,20 @@ def _mapped(code: Code, call: ir.Call, path: ir.Expr, name: str) -> str:
     text = apply(code.text, edits)
     text = text[call.start : len(text) - (len(code.text) - call.end)]
     return text.replace(f"\n{code.indentation(code.statement(call))}", "\n")
+
+
+def _materialized(load: Load, write: Write, unit: str) -> Iterator[str]:
+    """Yield the lines that give memory to parameters on the meta device, which DCP fills."""
+    for key, kind in write.kinds.items():
+        taken = [each for each in load.taken if each.key == key and each.kind]
+        if kind == "model" and taken:
+            model = load.code.slice(_owners(load, write, taken[0])[0])
+            device = fresh(load.code, load.call, "model_device")
+            module = fresh(load.code, load.call, "module")
+            yield f"{device} = next({model}.parameters()).device_mesh.device_type"
+            yield f"for {module} in {model}.modules():"
+            yield f"{unit}if any(p.is_meta for p in {module}.parameters(recurse=False)):"
+            yield f"{unit * 2}{module}.to_empty(device={device}, recurse=False)"
 
 
 @dataclass(frozen=True, slots=True)
