@@ -645,6 +645,11 @@ def test_saves_in_the_background_wait_for_each_other(tmp_path: Path) -> None:
             "a dict with constant keys, then migrate again",
         ),
         (
+            SAVE + LOAD + "def read():\n    return torch.load(path)\n",
+            28,
+            "other code takes the checkpoint as a whole; load it where its keys are read",
+        ),
+        (
             "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nFSDP(model)\n",
             23,
             "FSDP1 shards this model; run `fsdplint migrate fsdp2` first",

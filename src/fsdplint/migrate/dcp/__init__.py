@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.migrate.dcp.leftovers import leftovers
-from fsdplint.migrate.dcp.step import checkpoints
+from fsdplint.migrate.dcp.step import checkpoints, leftovers
 from fsdplint.migrate.dcp.unused import unused
 from fsdplint.migrate.step import Migration
 

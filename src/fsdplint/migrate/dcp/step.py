@@ -68,7 +68,6 @@ def _changes(
             except Counted as asked:
                 yield asked.question
     yield from waits(context, writes)
-    yield from _handed_on(writes, [load for load, found in pairs if not found])
     for write in writes:
         if not write.done:
             try:
@@ -88,10 +87,12 @@ def _function(context: Context, writes: Sequence[Write]) -> str:
     return "" if answer is None else "async_save" if answer == "yes" else "save"
 
 
-def _handed_on(writes: Sequence[Write], others: Sequence[Load]) -> Iterator[Kept]:
-    """Yield the loads of files that become folders whose contents other code takes."""
-    names = {_last(write.code, write.path) for write in writes}
-    for load in others:
+def leftovers(context: Context) -> Iterator[Kept]:
+    """Yield the loads of files that became folders whose contents other code takes."""
+    done = ((code, call) for code, call, done in write_calls(context) if done)
+    writes = [write_of(context, code, call, True) for code, call in done]
+    names = {_last(write.code, write.path) for write in writes if write is not None}
+    for load in loads(context, rank_tests(context)):
         if load.whole is not None and not load.done and _last(load.code, load.path) in names:
             reason = "other code takes the checkpoint as a whole; load it where its keys are read"
             yield _kept(load.code, load.call, reason)
