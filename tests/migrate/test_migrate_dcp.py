@@ -527,6 +527,26 @@ def test_parameters_without_memory_get_some_before_dcp_fills_them(tmp_path: Path
     assert f"else:\n{after}    dcp.load(state, checkpoint_id=path)\n" in text
 
 
+def test_code_that_looks_for_a_file_finds_the_folder(tmp_path: Path) -> None:
+    body = """
+        def load(path):
+            state = torch.load(path)
+            set_model_state_dict(model, state["model"], options=FULL)
+
+
+        def main(path, other):
+            if os.path.isfile(path) and not Path("config.json").is_file():
+                load(path)
+            if Path(other).is_file():
+                load(other)
+        """
+    text = migrated(tmp_path, SAVE + textwrap.dedent(body))
+    assert 'if os.path.exists(path) and not Path("config.json").is_file():' in text
+    assert "if Path(other).exists():" in text
+    text = migrated(tmp_path, SAVE + textwrap.dedent(body), looks_for_checkpoint="no")
+    assert "if Path(other).is_file():" in text
+
+
 def test_saves_in_the_background_wait_for_each_other(tmp_path: Path) -> None:
     before = """
         def save(step):

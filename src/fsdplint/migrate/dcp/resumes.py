@@ -59,8 +59,7 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
     uses, below = _uses(context, load, write, flag, imports)
     lines += [f"{unit}{dcp}.load({name}, checkpoint_id={path})", *below]
     text = indented("".join(f"{line}{newline}" for line in lines), code.indentation(place))
-    edits = [*uses, *_tests(context, load)]
-    edits += [code.delete_lines(*code.extent(each)) for each in load.broadcast]
+    edits = [*uses, *(code.delete_lines(*code.extent(each)) for each in load.broadcast)]
     start, end = code.extent(place)
     if load.name:
         comments = code.text[start : code.line_start(code.head(place))]
@@ -331,20 +330,3 @@ def _options(context: Context, code: Code, call: ir.Call, flag: str) -> str:
     if re.search(r"cpu_offload\s*=\s*True", text):
         keywords.append("cpu_offload=True")
     return ", ".join([*keywords, *kept_options(context, code, given.value)])
-
-
-def _tests(context: Context, load: Load) -> Iterator[Edit]:
-    """Yield the edits of tests that the path is a file, which also have to find a folder."""
-    code = load.code
-    texts = {code.slice(load.path), code.slice(code.meaning(load.path))}
-    for node in ir.walk(code.function(load.call) or code.module):
-        if not isinstance(node, ir.Call):
-            continue
-        func = node.func
-        is_method = isinstance(func, ir.Attribute) and func.attr == "is_file"
-        subject = func.value if is_method and isinstance(func, ir.Attribute) else None
-        if context.name(code, func) == "os.path.isfile" and node.args:
-            subject = node.args[0].value
-        if subject is not None and code.slice(subject) in texts:
-            length = len(func.attr) if isinstance(func, ir.Attribute) else 0
-            yield code.edit(func.end - length, func.end, "exists")

@@ -8,14 +8,13 @@ from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.migrate.dcp.background import waits
+from fsdplint.migrate.dcp.files import existence, last_part, removals
 from fsdplint.migrate.dcp.guards import rank_tests
 from fsdplint.migrate.dcp.plain import Counted
 from fsdplint.migrate.dcp.reads import Load, loads
-from fsdplint.migrate.dcp.removals import removals
 from fsdplint.migrate.dcp.resumes import resumed
 from fsdplint.migrate.dcp.saves import saved
 from fsdplint.migrate.dcp.writes import Write, write_calls, write_of
-from fsdplint.migrate.fsdp2.calls import definition
 from fsdplint.migrate.step import Context, Found, Kept, Question
 
 
@@ -76,6 +75,11 @@ def _changes(
                 yield _kept(write.code, write.call, reason)
     for code in dict.fromkeys(write.code for write in writes):
         yield from removals(context, code)
+    if writes:
+        uses = [(each.code, each.path) for each in writes]
+        uses += [(load.code, load.path) for load, found in pairs if found]
+        names = {last_part(code, path) for code, path in uses}
+        yield from existence(context, names, {code for code, _ in uses})
 
 
 def _function(context: Context, writes: Sequence[Write]) -> str:
@@ -91,9 +95,9 @@ def leftovers(context: Context) -> Iterator[Kept]:
     """Yield the loads of files that became folders whose contents other code takes."""
     done = ((code, call) for code, call, done in write_calls(context) if done)
     writes = [write_of(context, code, call, True) for code, call in done]
-    names = {_last(write.code, write.path) for write in writes if write is not None}
+    names = {last_part(write.code, write.path) for write in writes if write is not None}
     for load in loads(context, rank_tests(context)):
-        if load.whole is not None and not load.done and _last(load.code, load.path) in names:
+        if load.whole is not None and not load.done and last_part(load.code, load.path) in names:
             reason = "other code takes the checkpoint as a whole; load it where its keys are read"
             yield _kept(load.code, load.call, reason)
 
@@ -141,21 +145,7 @@ def _same_file(load: Load, write: Write) -> bool:
     kinds = {each.kind for each in load.taken}
     if "object" not in kinds and bool(state.optimizer) is not optimizer:
         return False
-    return _last(load.code, load.path) == _last(write.code, write.path)
-
-
-def _last(code: Code, path: ir.Expr) -> str:
-    """Return the text of the last part of a path."""
-    meant = definition(code, path)
-    if isinstance(meant, ir.Call) and meant.args:
-        return _last(code, meant.args[-1].value)
-    if isinstance(meant, ir.BinOp):
-        return _last(code, meant.right)
-    if isinstance(meant, ir.FormattedString):
-        return meant.literals[-1] or _last(code, meant.values[-1])
-    if isinstance(meant, ir.Constant):
-        return str(meant.value).rpartition("/")[2]
-    return code.slice(meant)
+    return last_part(load.code, load.path) == last_part(write.code, write.path)
 
 
 def _unloaded(write: Write) -> Question:
