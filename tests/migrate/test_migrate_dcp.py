@@ -169,7 +169,7 @@ _CASES = {
 
 
         def load(name):
-            state = torch.load(name)
+            state = torch.load(f=name)
             set_model_state_dict(model, state["model"], options=FULL)
             return state.get("epoch", 0)
         """,
@@ -189,7 +189,7 @@ _CASES = {
         def load(name):
             is_file = os.path.isfile(name)
             if is_file:  # written by torch.save
-                state = torch.load(name, mmap=True, weights_only=True)
+                state = torch.load(f=name, mmap=True, weights_only=True)
             else:
                 state = {
                     "model": get_model_state_dict(model),
@@ -442,6 +442,40 @@ _CASES = {
                 model.load_state_dict(state["model"])
         """,
     ),
+    "the other ranks do something else": (
+        """
+        state = dict(model=get_model_state_dict(model, options=FULL))
+        if rank == 0:
+            torch.save(obj=state, f=path)  # all of it
+            # the end
+        else:
+            print("waiting")
+        state = torch.load(path)
+        set_model_state_dict(model, state["model"], options=FULL)
+        """,
+        """
+        state = dict(model=get_model_state_dict(model))
+        if rank == 0 and os.path.isfile(path):
+            os.rename(path, f"{path}.old")  # a file of torch.save
+        dist.barrier()
+        dcp.save(state_dict=state, checkpoint_id=path)  # all of it
+        if rank == 0:
+            pass
+            # the end
+        else:
+            print("waiting")
+        is_file = os.path.isfile(path)
+        if is_file:  # written by torch.save
+            state = torch.load(path, mmap=True, weights_only=True)
+        else:
+            state = {
+                "model": get_model_state_dict(model),
+            }
+            dcp.load(state, checkpoint_id=path)
+        load_options = StateDictOptions(full_state_dict=is_file)
+        set_model_state_dict(model, state["model"], options=load_options)
+        """,
+    ),
     "old checkpoints are deleted": (
         """
         def save(step, kept):
@@ -663,6 +697,18 @@ def test_saves_in_the_background_wait_for_each_other(tmp_path: Path) -> None:
             25,
             "it is not known how `state` holds `get_model_state_dict(model, options=FULL)`; save "
             "a dict with constant keys, then migrate again",
+        ),
+        (
+            SAVE + "with open(path, 'rb') as file:\n    state = torch.load(file)\n"
+            "set_model_state_dict(model, state['model'])\n",
+            26,
+            "it reads an open file; give `torch.load` the path",
+        ),
+        (
+            SAVE + "if rank == 0:\n    state = torch.load(path)\n"
+            "set_model_state_dict(model, state['model'])\n",
+            26,
+            "`if rank == 0:` lets some ranks load only; move it out of that",
         ),
         (
             SAVE + LOAD + "def read():\n    return torch.load(path)\n",

@@ -208,5 +208,11 @@ def deletions(code: Code, guard: Guard) -> list[Edit]:
     """Return the edits that remove what moves, with the statements that it leaves empty."""
     outer = guard.emptied[-1:]
     inside = {node for each in outer for node in ir.walk(each)}
-    kept = [each for each in guard.moved if each not in inside]
-    return [code.delete_lines(*code.extent(each)) for each in (*kept, *outer)]
+    gone = [*(each for each in guard.moved if each not in inside), *outer]
+    edits = [code.delete_lines(*code.extent(each)) for each in gone]
+    for index, each in enumerate(gone):
+        block = code.block(each).statements
+        if each is block[0] and all(other in gone for other in block):
+            text = f"{code.indentation(each)}pass{code.newline}"
+            edits[index] = code.edit(*code.extent(each), text)
+    return edits

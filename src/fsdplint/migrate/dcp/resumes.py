@@ -16,9 +16,10 @@ from fsdplint.fixes.edits import apply
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import binders, clash, dotted, fresh, names_in
 from fsdplint.knowledge.checkpoints import CHECKPOINT, HELPERS
+from fsdplint.migrate.dcp.guards import is_rank_test
 from fsdplint.migrate.dcp.plain import template
 from fsdplint.migrate.dcp.reads import Load, Taken, argument
-from fsdplint.migrate.dcp.saves import in_lines
+from fsdplint.migrate.dcp.saves import in_lines, is_open_file
 from fsdplint.migrate.dcp.states import kept_options, last_given, with_options
 from fsdplint.migrate.dcp.writes import Entry, Write
 from fsdplint.migrate.step import Change, Context
@@ -40,6 +41,13 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
             f"`{code.short(code.statement(load.whole))}` hands on the whole checkpoint, so its "
             "keys are not known here; load it where they are read"
         )
+    if is_open_file(code, load.path):
+        raise NoFixError("it reads an open file; give `torch.load` the path")
+    for above in code.ancestors(place):
+        if isinstance(above, ir.If) and is_rank_test(code, above.test, frozenset()):
+            raise NoFixError(
+                f"`{code.short(above)}` lets some ranks load only; move it out of that"
+            )
     if not code.alone(place) or code.is_elif(place):
         raise NoFixError("the load shares its line with other code; give it a line of its own")
     imports = Imports(code, call)

@@ -85,11 +85,20 @@ def _check_path(write: Write) -> None:
     code, path = write.code, write.path
     if means_rank(code.slice(code.meaning(path))):
         raise NoFixError("each rank writes a file of its own; give all ranks one path")
-    if isinstance(path, ir.Name):
-        for above in code.ancestors(path):
-            items = above.items if isinstance(above, ir.With) else ()
-            if any(dotted(item.target) == path.id for item in items if item.target is not None):
-                raise NoFixError("it writes to an open file; give `torch.save` the path")
+    if is_open_file(code, path):
+        raise NoFixError("it writes to an open file; give `torch.save` the path")
+
+
+def is_open_file(code: Code, path: ir.Expr) -> bool:
+    """Return whether a ``with`` statement binds the name that stands for a path."""
+    items = [
+        item
+        for above in code.ancestors(path)
+        if isinstance(above, ir.With)
+        for item in above.items
+        if item.target is not None
+    ]
+    return any(dotted(item.target) == dotted(path) for item in items if item.target is not None)
 
 
 def _check_uses(write: Write) -> None:
