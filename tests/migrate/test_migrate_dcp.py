@@ -708,7 +708,7 @@ def test_saves_in_the_background_wait_for_each_other(tmp_path: Path) -> None:
             SAVE + "if rank == 0:\n    state = torch.load(path)\n"
             "set_model_state_dict(model, state['model'])\n",
             26,
-            "`if rank == 0:` lets some ranks load only; move it out of that",
+            "only some ranks load; move the load out of `if rank == 0:`",
         ),
         (
             SAVE + LOAD + "def read():\n    return torch.load(path)\n",
