@@ -108,6 +108,9 @@ GONE_WITH_2 = frozenset(
     }
 )
 CONVERTED = frozenset({"FULL_STATE_DICT", "SHARDED_STATE_DICT", "1", "3"})
+# Arguments of the plugin that it also takes with FSDP2, and has no use for.
+# Source: accelerate 1.15, `fsdp2_prepare_model`.
+UNUSED_WITH_2 = frozenset({"limit_all_gathers"})
 # Whether FSDP2 reshards where it does what a strategy of FSDP1 does.
 RESHARDS: Mapping[str, bool] = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint.engine.program import Program
@@ -71,12 +71,17 @@ class Context:
         files: the absolute paths of the files that may be changed.
         answers: those given so far, by `key`.
         line: the line of a place in the text before the migration.
+        given: the paths that the migration was asked for.
+        configs: what the config files and launch scripts hold that the program may be launched
+            with, by path.
     """
 
     program: Program
     files: frozenset[str]
     answers: Mapping[str, str]
     line: Callable[[Span], int]
+    given: frozenset[str] = frozenset()
+    configs: Mapping[str, object] = field(default_factory=dict)
 
     def codes(self, *words: str) -> Iterator[Code]:
         """Yield the files that may be changed and have one of ``words`` in their text."""

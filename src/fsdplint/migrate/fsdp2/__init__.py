@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from fsdplint.migrate.fsdp2.accelerate import plugins
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
+from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.methods import methods
 from fsdplint.migrate.fsdp2.policies import policies
@@ -19,6 +21,7 @@ FSDP2 = Migration(
         *(states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods),
+        *(plugins, launches),
     ),
     rules=frozenset(),
     cleanup=unused,
