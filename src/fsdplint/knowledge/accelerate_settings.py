@@ -97,7 +97,11 @@ STATE_TYPES: Mapping[str, str] = {
     for number, name in enumerate(("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT"), 1)
     for word in (name, str(number))
 }
-DEFAULT_STATE_2 = "SHARDED_STATE_DICT"
+WHOLE_STATES, DEFAULT_STATE_2 = "FULL_STATE_DICT", "SHARDED_STATE_DICT"
+# Source: accelerate 1.7 to 1.15, `fsdp2_prepare_auto_wrap_policy`, and a run.
+BY_SIZE_WITH_2 = (
+    "accelerate has FSDP2 shard every module above the size, also a `ModuleList`, which fails"
+)
 # What `accelerate to-fsdp2` removes, and the types of states that it may keep.
 GONE_WITH_2 = frozenset(
     {

@@ -14,12 +14,14 @@ from fsdplint.finding import Edit, Span
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.accelerate_settings import (
+    BY_SIZE_WITH_2,
     GONE_WITH_2,
     PLUGIN_CLASSES,
     RESHARDS,
     STATE_TYPES,
     STRATEGIES,
     UNUSED_WITH_2,
+    WHOLE_STATES,
     WRAPS_BY_SIZE,
     WRAPS_CLASSES,
 )
@@ -28,7 +30,6 @@ from fsdplint.knowledge.frameworks import (
     PLUGIN,
     PLUGIN_CLASS,
     STATE_TYPE,
-    WHOLE_STATE,
     is_plugin,
 )
 from fsdplint.knowledge.modules import MODULE_WRAP_POLICY, SIZE_POLICY, TRANSFORMER_POLICY, WRAP
@@ -52,9 +53,8 @@ _BY_HAND = {
 _BY_HAND["HYBRID_SHARD_ZERO2"] = _BY_HAND["_HYBRID_SHARD_ZERO2"] = _BY_HAND["HYBRID_SHARD"]
 _PRECISION = "FSDP2 does not cast buffers, and every unit casts its inputs and outputs"
 _BY_SIZE = (
-    "accelerate has FSDP2 shard every module above the size, also a `ModuleList`, which "
-    'fails; name the classes of the blocks: `auto_wrap_policy="transformer_based_wrap", '
-    "transformer_cls_names_to_wrap=[…]`"
+    f"{BY_SIZE_WITH_2}; name the classes of the blocks by hand: "
+    f'`{POLICY}="transformer_based_wrap", {PLUGIN_CLASSES}=[…]`'
 )
 
 
@@ -236,7 +236,7 @@ class _Conversion:
             )
             if not any(launched):
                 self.gone.add(STATE_TYPE)
-                self.added[STATE_TYPE] = f'"{WHOLE_STATE}"'
+                self.added[STATE_TYPE] = f'"{WHOLE_STATES}"'
         elif value is not None:
             word = STATE_TYPES.get(self._word(value, STATE_DICT_TYPES))
             if word == "LOCAL_STATE_DICT":
