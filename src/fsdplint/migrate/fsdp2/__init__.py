@@ -9,6 +9,7 @@ from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.methods import methods
+from fsdplint.migrate.fsdp2.others import libraries, strategies
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.unused import unused
@@ -21,7 +22,7 @@ FSDP2 = Migration(
         *(states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods),
-        *(plugins, launches),
+        *(plugins, launches, strategies, libraries),
     ),
     rules=frozenset(),
     cleanup=unused,
