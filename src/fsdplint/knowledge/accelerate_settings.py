@@ -115,6 +115,10 @@ CONVERTED = frozenset({"FULL_STATE_DICT", "SHARDED_STATE_DICT", "1", "3"})
 # Arguments of the plugin that it also takes with FSDP2, and has no use for.
 # Source: accelerate 1.15, `fsdp2_prepare_model`.
 UNUSED_WITH_2 = frozenset({"limit_all_gathers"})
+# What FSDP2 does with the weights of rank 0. Source: accelerate 1.15, `fsdp2_load_full_state_dict`,
+# and a run.
+NOT_HANDED_OUT = "rank 0's weights are not handed out: all ranks need the same before `prepare`"
+BUFFERS_REFUSED = "with `{name}`, which hands out rank 0's weights, persistent buffers fail"
 # Whether FSDP2 reshards where it does what a strategy of FSDP1 does.
 RESHARDS: Mapping[str, bool] = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}
 

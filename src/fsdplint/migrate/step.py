@@ -101,7 +101,7 @@ class Context:
         """
         project = self.program.project
         found = project.library_name(code.path, node)  # type: ignore[arg-type]  # any other node has none
-        names = (dotted(node) or "").split(".")
+        names = (dotted(node) or "").split(".")  # type: ignore[arg-type]  # the same
         if not names[0] or names[0] in vars(builtins):
             return found
         return origin(project, Path(code.path), names) or found

@@ -12,6 +12,7 @@ from fsdplint.migrate.fsdp2.methods import methods
 from fsdplint.migrate.fsdp2.others import libraries, strategies
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
+from fsdplint.migrate.fsdp2.trainer import trainers
 from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.step import Migration
@@ -22,7 +23,7 @@ FSDP2 = Migration(
         *(states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods),
-        *(plugins, launches, strategies, libraries),
+        *(plugins, launches, trainers, strategies, libraries),
     ),
     rules=frozenset(),
     cleanup=unused,

@@ -14,8 +14,10 @@ from fsdplint.finding import Edit, Span
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.accelerate_settings import (
+    BUFFERS_REFUSED,
     BY_SIZE_WITH_2,
     GONE_WITH_2,
+    NOT_HANDED_OUT,
     PLUGIN_CLASSES,
     RESHARDS,
     STATE_TYPES,
@@ -25,13 +27,13 @@ from fsdplint.knowledge.accelerate_settings import (
     WRAPS_BY_SIZE,
     WRAPS_CLASSES,
 )
-from fsdplint.knowledge.fsdp import SHARDING_STRATEGIES, STATE_DICT_TYPES
 from fsdplint.knowledge.frameworks import (
     PLUGIN,
     PLUGIN_CLASS,
     STATE_TYPE,
     is_plugin,
 )
+from fsdplint.knowledge.fsdp import SHARDING_STRATEGIES, STATE_DICT_TYPES
 from fsdplint.knowledge.modules import MODULE_WRAP_POLICY, SIZE_POLICY, TRANSFORMER_POLICY, WRAP
 from fsdplint.knowledge.transformers_settings import POLICY, RESHARD
 from fsdplint.migrate.fsdp2.calls import definition
@@ -248,6 +250,7 @@ class _Conversion:
         if value is None or (isinstance(value, ir.Constant) and not value.value):
             return
         if isinstance(loading, ir.Constant) and loading.value is True:
+            self.differs.append(BUFFERS_REFUSED.format(name=_RAM_EFFICIENT))
             return
         text = (
             "FSDP2 hands out rank 0's weights only with "
@@ -255,8 +258,10 @@ class _Conversion:
         )
         question = Question(self.span, "sync-module-states", text, ("set", "same-weights"))
         if decided(self.context, question) != "set":
-            self.differs.append("rank 0's weights are not handed out")
-        elif loading is not None:
+            self.differs.append(NOT_HANDED_OUT)
+            return
+        self.differs.append(BUFFERS_REFUSED.format(name=_RAM_EFFICIENT))
+        if loading is not None:
             self.values[_RAM_EFFICIENT] = "True"
         else:
             self.added[_RAM_EFFICIENT] = "True"
@@ -272,7 +277,11 @@ class _Conversion:
             self._precision_dict(value, made)
 
     def _precision_dict(self, value: ir.Expr, made: ir.DictDisplay) -> None:
-        keys = {key.value: item for key, item in made.items if isinstance(key, ir.Constant)}
+        keys = {
+            key.value: item
+            for key, item in made.items
+            if isinstance(key, ir.Constant) and isinstance(key.value, str)
+        }
         if made is not value or keys.keys() != {"param_dtype", "reduce_dtype", "buffer_dtype"}:
             raise NoFixError(
                 "FSDP2's policy has `output_dtype` instead of `buffer_dtype`; change the dict by "
@@ -292,7 +301,9 @@ class _Conversion:
         if isinstance(meant, ir.Constant):
             return str(meant.value).upper()
         name = self.context.name(self.code, meant)
-        return name.removeprefix(enumeration) if enumeration and name.startswith(enumeration) else ""
+        return (
+            name.removeprefix(enumeration) if enumeration and name.startswith(enumeration) else ""
+        )
 
 
 # Fields that FSDP2 takes another value for, or ignores, if code sets them after the plugin is made.

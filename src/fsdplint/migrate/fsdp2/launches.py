@@ -9,7 +9,13 @@ from fsdplint.configs.accelerate import AccelerateConfig
 from fsdplint.configs.launch_lines import Launch, LaunchScript
 from fsdplint.configs.launched import config_file, named_file, python_file, settings_with, turned_on
 from fsdplint.finding import Fix, Span
-from fsdplint.knowledge.accelerate_settings import VERSION
+from fsdplint.knowledge.accelerate_settings import (
+    BUFFERS_REFUSED,
+    NOT_HANDED_OUT,
+    RAM_EFFICIENT,
+    SYNC,
+    VERSION,
+)
 from fsdplint.migrate.step import Change, Context, Found, Kept, Question
 from fsdplint.rules.fsdp1_config import config_reports
 
@@ -39,20 +45,32 @@ def _converted(context: Context, path: str, config: AccelerateConfig) -> Iterato
                 continue
         fix = report.fix()
         if isinstance(fix, Fix):
-            yield Change(report.span, fix.title, fix.edits, differs=_shared(context, by))
+            differs = "; ".join([*_loading(config), *_shared(context, by)])
+            yield Change(report.span, fix.title, fix.edits, differs=differs)
         else:
             yield Kept(report.span, "the settings of FSDP1", fix.reason)
 
 
-def _shared(context: Context, scripts: set[str]) -> str:
+def _loading(config: AccelerateConfig) -> Iterator[str]:
+    """Yield what is different where rank 0 hands out its weights, as it does by default."""
+    loading = config.get(RAM_EFFICIENT)
+    if loading is None or loading.is_on:
+        yield BUFFERS_REFUSED.format(name=RAM_EFFICIENT)
+    elif (sync := config.get(SYNC)) is None or sync.is_on:
+        yield NOT_HANDED_OUT
+
+
+def _shared(context: Context, scripts: set[str]) -> Iterator[str]:
     others = sorted(Path(path).name for path in scripts - context.files)
-    return f"it also launches {', '.join(f'`{each}`' for each in others)}" if others else ""
+    if others:
+        yield f"it also launches {', '.join(f'`{each}`' for each in others)}"
 
 
 def _launched_by(context: Context, path: str) -> Iterator[str]:
     """Yield the Python files that launch lines start with a config file; "" for one unknown."""
-    for script in context.configs.values():
-        for launch in script.launches if isinstance(script, LaunchScript) else ():
+    scripts = [each for each in context.configs.values() if isinstance(each, LaunchScript)]
+    for script in scripts:
+        for launch in script.launches:
             option = launch.get("config_file")
             if option is not None and named_file(script, option.value or "") == path:
                 yield python_file(script, launch)

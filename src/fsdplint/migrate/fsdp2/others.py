@@ -15,12 +15,13 @@ from fsdplint.migrate.step import Context, Found, Kept
 
 _MODEL = (
     "use `ModelParallelStrategy` by hand: move the model into `configure_model` of the "
-    '`LightningModule`, call `fully_shard(block, mesh=self.device_mesh["data_parallel"])` there for '
-    "each block and for the model, and remove FSDP1's arguments"
+    '`LightningModule`, call `fully_shard(block, mesh=self.device_mesh["data_parallel"])` there '
+    "for each block and for the model, and remove FSDP1's arguments"
 )
 _FABRIC = (
     "use `ModelParallelStrategy(parallelize_fn=shard)` by hand, with a function "
-    '`shard(model, device_mesh)` that calls `fully_shard(block, mesh=device_mesh["data_parallel"])` '
+    "`shard(model, device_mesh)` that calls "
+    '`fully_shard(block, mesh=device_mesh["data_parallel"])` '
     "for each block and for the model, and returns the model"
 )
 # What arguments of `FSDPStrategy` are for `fully_shard`, or for the new strategy.

@@ -55,7 +55,10 @@ def _precision(code: Code, made: ir.Call) -> Change:
     casts_inputs(code, made)
     kept = [each for each in made.args if _field(made, each) in _KEPT]
     name = imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
-    edits = [code.edit(made.func.start, made.func.end, name), *without_comments_lost(code, made.args, kept)]
+    edits = [
+        code.edit(made.func.start, made.func.end, name),
+        *without_comments_lost(code, made.args, kept),
+    ]
     if argument(made, "param_dtype") is not None and argument(made, "reduce_dtype") is None:
         edits = _with_reduction(code, made, edits)
     span = code.edit(made.start, made.end, "").span
