@@ -19,6 +19,7 @@ from fsdplint.knowledge.accelerate_settings import (
     GONE_WITH_2,
     NOT_HANDED_OUT,
     PLUGIN_CLASSES,
+    PRECISION_WITH_2,
     RESHARDS,
     STATE_TYPES,
     STRATEGIES,
@@ -53,7 +54,6 @@ _BY_HAND = {
     ),
 }
 _BY_HAND["HYBRID_SHARD_ZERO2"] = _BY_HAND["_HYBRID_SHARD_ZERO2"] = _BY_HAND["HYBRID_SHARD"]
-_PRECISION = "FSDP2 does not cast buffers, and every unit casts its inputs and outputs"
 _BY_SIZE = (
     f"{BY_SIZE_WITH_2}; name the classes of the blocks by hand: "
     f'`{POLICY}="transformer_based_wrap", {PLUGIN_CLASSES}=[…]`'
@@ -268,10 +268,10 @@ class _Conversion:
 
     def precision(self) -> None:
         value = self.given.get("mixed_precision_policy")
-        if _is_none(value):
+        if any(True for _ in self.context.codes("mixed_precision")):
+            self.differs.append(PRECISION_WITH_2)
+        if value is None or _is_none(value):
             return
-        assert value is not None
-        self.differs.append(_PRECISION)
         made = definition(self.code, value)
         if isinstance(made, ir.DictDisplay):
             self._precision_dict(value, made)

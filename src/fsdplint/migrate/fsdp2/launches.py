@@ -8,10 +8,12 @@ from pathlib import Path
 from fsdplint.configs.accelerate import AccelerateConfig
 from fsdplint.configs.launch_lines import Launch, LaunchScript
 from fsdplint.configs.launched import config_file, named_file, python_file, settings_with, turned_on
+from fsdplint.configs.nodes import Scalar
 from fsdplint.finding import Fix, Span
 from fsdplint.knowledge.accelerate_settings import (
     BUFFERS_REFUSED,
     NOT_HANDED_OUT,
+    PRECISION_WITH_2,
     RAM_EFFICIENT,
     SYNC,
     VERSION,
@@ -45,7 +47,7 @@ def _converted(context: Context, path: str, config: AccelerateConfig) -> Iterato
                 continue
         fix = report.fix()
         if isinstance(fix, Fix):
-            differs = "; ".join([*_loading(config), *_shared(context, by)])
+            differs = "; ".join([*_loading(config), *_precision(config), *_shared(context, by)])
             yield Change(report.span, fix.title, fix.edits, differs=differs)
         else:
             yield Kept(report.span, "the settings of FSDP1", fix.reason)
@@ -58,6 +60,13 @@ def _loading(config: AccelerateConfig) -> Iterator[str]:
         yield BUFFERS_REFUSED.format(name=RAM_EFFICIENT)
     elif (sync := config.get(SYNC)) is None or sync.is_on:
         yield NOT_HANDED_OUT
+
+
+def _precision(config: AccelerateConfig) -> Iterator[str]:
+    entry = config.root.get("mixed_precision")
+    value = entry.value if entry else None
+    if isinstance(value, Scalar) and value.value not in ("no", False, None):
+        yield PRECISION_WITH_2
 
 
 def _shared(context: Context, scripts: set[str]) -> Iterator[str]:
