@@ -414,3 +414,75 @@ def test_name_of_another_file(tmp_path: Path, imported: str, name: str) -> None:
     text = f"from torch import nn\n{imported}\n\nmodel = {name}(nn.Linear(2, 2))\n"
     after = migrated(planned(tmp_path, {"train.py": text, "wrap.py": wrap}))
     assert after["train.py"].endswith("model = nn.Linear(2, 2)\nfully_shard(model)\n")
+
+
+def test_code_around_the_plugin(tmp_path: Path) -> None:
+    """Rules and other steps mend what FSDP2 takes in another way, in a notebook too."""
+    before = """\
+    import torch
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+    from torch import nn
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+    plugin = FullyShardedDataParallelPlugin(use_orig_params=True)
+    accelerator = Accelerator(fsdp_plugin=plugin)
+    model = nn.Linear(2, 2)
+    model = accelerator.prepare(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = accelerator.prepare(optimizer)
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        state = model.state_dict()
+    """
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}]
+    cells[0]["source"] = dedent(before).splitlines(keepends=True)
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    plan = planned(tmp_path, {"train.ipynb": json.dumps(notebook)})
+    after = migrated(plan)["train.ipynb"]
+    assert 'Plugin(fsdp_version=2, state_dict_type="FULL_STATE_DICT")' in after
+    assert "model, optimizer = accelerator.prepare(model, optimizer)" in after
+    assert "state = get_model_state_dict(model)" in after
+    assert "FSDP.state_dict_type" not in after
+
+
+def test_older_releases_of_accelerate(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("accelerate>=1.2\n")
+    text = f"{HEAD}plugin = FullyShardedDataParallelPlugin()\n"
+    plan = planned(tmp_path, {"train.py": text, "fsdp.yaml": CONFIG}, "train.py", "fsdp.yaml")
+    assert [entry.line for entry in plan.of(Kept)] == [4, 9]
+    for entry in plan.of(Kept):
+        assert isinstance(entry.found, Kept)
+        assert "require `accelerate>=1.6`" in entry.found.reason
+
+
+def test_files_of_other_frameworks(tmp_path: Path) -> None:
+    """Of a file that a parser may read the plan asks; one for Lightning is kept."""
+    code = "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+    arguments = "output_dir: out\nlearning_rate: 0.1\nlogging_steps: 1\nfsdp: full_shard\n"
+    arguments += "fsdp_config:\n  version: 1\n  use_orig_params: true\n"
+    files = {"train.py": code, "train.yaml": arguments}
+    (entry,) = planned(tmp_path, files).of(Question)
+    assert entry.key == "train.yaml:5:launched-with"
+    after = migrated(planned(tmp_path, files, "train.yaml"))["train.yaml"]
+    assert after.endswith("fsdp_config:\n  version: 2\n")
+    code = "from lightning.pytorch.cli import LightningCLI\n\nLightningCLI()\n"
+    strategy = "class_path: lightning.pytorch.strategies.FSDPStrategy"
+    config = f"trainer:\n  strategy:\n    {strategy}\n    init_args:\n      cpu_offload: true\n"
+    folder = tmp_path / "lightning"
+    folder.mkdir()
+    (entry,) = planned(folder, {"train.py": code, "config.yaml": config}).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.line == 2
+    assert "for `cpu_offload` pass" in entry.found.reason
+
+
+def test_a_model_without_a_name_is_not_prepared_before_it_is_used(tmp_path: Path) -> None:
+    text = f"""{HEAD}
+accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(use_orig_params=True))
+model = accelerator.prepare(torch.nn.Linear(2, 2))
+optimizer = torch.optim.AdamW(model.parameters())
+optimizer = accelerator.prepare(optimizer)
+"""
+    plan = planned(tmp_path, {"train.py": text})
+    (finding,) = plan.new
+    assert finding.rule == "prepare-called-apart"
+    assert "`model` is used before the second call" in finding.fix_declined

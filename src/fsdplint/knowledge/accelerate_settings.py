@@ -7,7 +7,7 @@ notes with what it calls FSDP. `FIELDS` and `EQUIVALENTS` are compared with acce
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -115,6 +115,10 @@ CONVERTED = frozenset({"FULL_STATE_DICT", "SHARDED_STATE_DICT", "1", "3"})
 # Arguments of the plugin that it also takes with FSDP2, and has no use for.
 # Source: accelerate 1.15, `fsdp2_prepare_model`.
 UNUSED_WITH_2 = frozenset({"limit_all_gathers"})
+NO_FSDP2 = (
+    "accelerate has FSDP2 since 1.6, and the project admits older releases; require "
+    "`accelerate>=1.6`, then migrate again"
+)
 # What FSDP2 does with the weights of rank 0. Source: accelerate 1.15, `fsdp2_load_full_state_dict`,
 # and a run.
 NOT_HANDED_OUT = "rank 0's weights are not handed out: all ranks need the same before `prepare`"
@@ -176,6 +180,11 @@ class Settings:
     def _row(self, name: str, version: int) -> _Row | None:
         rows = self.rows.get((name, version), ())
         return next((row for row in rows if row.holds(self.release)), None)
+
+
+def has_fsdp2(releases: Iterable[Settings]) -> bool:
+    """Return whether all of these releases have FSDP2."""
+    return all(release.has_effect(VERSION, 2) for release in releases)
 
 
 @cache

@@ -23,6 +23,7 @@ from fsdplint.fixes.apply import fixed
 from fsdplint.fixes.edits import apply, touch
 from fsdplint.fixes.imports import together
 from fsdplint.knowledge.frameworks import uses_launcher
+from fsdplint.knowledge.lightning_settings import CLI
 from fsdplint.migrate.step import Change, Context, Found, Kept, Migration, Question
 from fsdplint.outcome import Outcome
 from fsdplint.process.stack import deep
@@ -133,7 +134,8 @@ def _scope(paths: Sequence[str]) -> _Scope:
     ours = programs(project, dict.fromkeys(map(Path, every), True), list(map(Path, code)))
     closure = _closure(project, map(Path, code))
     files = tuple(path.as_posix() for path in dict.fromkeys([*ours, *closure]))
-    if is_project(root) and any(uses_launcher(sources.text(Path(path)) or "") for path in files):
+    texts = [sources.text(Path(path)) or "" for path in files]
+    if is_project(root) and any(uses_launcher(text) or CLI in text for text in texts):
         configs += tuple(map(absolute, candidates(discover([root]).configs)))
     return _Scope(root, given, every, files, tuple(dict.fromkeys(configs)))
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fsdplint.configs.accelerate import AccelerateConfig
+from fsdplint.configs.projects import projects_of
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Span
 from fsdplint.fixes.code import Code, NoFixError
@@ -17,6 +19,7 @@ from fsdplint.knowledge.accelerate_settings import (
     BUFFERS_REFUSED,
     BY_SIZE_WITH_2,
     GONE_WITH_2,
+    NO_FSDP2,
     NOT_HANDED_OUT,
     PLUGIN_CLASSES,
     PRECISION_WITH_2,
@@ -27,6 +30,7 @@ from fsdplint.knowledge.accelerate_settings import (
     WHOLE_STATES,
     WRAPS_BY_SIZE,
     WRAPS_CLASSES,
+    has_fsdp2,
 )
 from fsdplint.knowledge.frameworks import (
     PLUGIN,
@@ -122,6 +126,8 @@ class _Conversion:
         """
         if len(self.given) < len(self.call.args):
             raise NoFixError("not all arguments are written as keywords; write them out by hand")
+        if not has_fsdp2(projects_of({}).accelerate(Path(self.code.path))):
+            raise NoFixError(NO_FSDP2)
         self.version()
         for name in (_STRATEGY, RESHARD):
             self.strategy(name)

@@ -12,11 +12,13 @@ from fsdplint.configs.nodes import Scalar
 from fsdplint.finding import Fix, Span
 from fsdplint.knowledge.accelerate_settings import (
     BUFFERS_REFUSED,
+    NO_FSDP2,
     NOT_HANDED_OUT,
     PRECISION_WITH_2,
     RAM_EFFICIENT,
     SYNC,
     VERSION,
+    has_fsdp2,
 )
 from fsdplint.migrate.step import Change, Context, Found, Kept, Question
 from fsdplint.rules.fsdp1_config import config_reports
@@ -38,19 +40,27 @@ def _converted(context: Context, path: str, config: AccelerateConfig) -> Iterato
     by = set(_launched_by(context, path))
     if path not in context.given and by and context.files.isdisjoint(by):
         return
+    if config.shards and config.version == 1 and not has_fsdp2(config.releases):
+        yield Kept(config.span(config.section.key), "the settings of FSDP1", NO_FSDP2)
     for report in config_reports(config):
-        if path not in context.given and not by:
-            text = f"Is the program launched with `{Path(path).name}`?"
-            question = Question(report.span, "launched-with", text, ("yes", "no"))
-            if context.answer(question) != "yes":
-                yield question
-                continue
+        question = launched_with(context, report.span)
+        if question is not None and not by and context.answer(question) != "yes":
+            yield question
+            continue
         fix = report.fix()
         if isinstance(fix, Fix):
             differs = "; ".join([*_loading(config), *_precision(config), *_shared(context, by)])
             yield Change(report.span, fix.title, fix.edits, differs=differs)
         else:
             yield Kept(report.span, "the settings of FSDP1", fix.reason)
+
+
+def launched_with(context: Context, place: Span) -> Question | None:
+    """Return the question whether a file is for the program, None if the file is given."""
+    if place.path in context.given:
+        return None
+    text = f"Is the program launched with `{Path(place.path).name}`?"
+    return Question(place, "launched-with", text, ("yes", "no"))
 
 
 def _loading(config: AccelerateConfig) -> Iterator[str]:

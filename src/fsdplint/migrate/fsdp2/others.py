@@ -9,7 +9,7 @@ from fsdplint.configs.lightning import StrategySettings
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
 from fsdplint.knowledge.frameworks import STRATEGY_NAMES
-from fsdplint.knowledge.lightning_settings import is_fsdp, is_owner, is_trainer, kind_of
+from fsdplint.knowledge.lightning_settings import CLI, is_fsdp, is_owner, is_trainer, kind_of
 from fsdplint.knowledge.moved_names import COMPOSABLE
 from fsdplint.migrate.step import Context, Found, Kept
 
@@ -63,8 +63,10 @@ def strategies(context: Context) -> Iterator[Found]:
             elif is_owner(name) and given and _word(code, given[0].value) in STRATEGY_NAMES:
                 offload = ["cpu_offload"] if "offload" in _word(code, given[0].value) else []
                 yield _kept(code, given[0], _by_hand(not is_trainer(name), offload))
-    for value in context.configs.values():
-        if isinstance(value, StrategySettings) and is_fsdp(value.kind):
+    by_files = any(True for _ in context.codes(CLI))
+    for path, value in context.configs.items():
+        ours = by_files or path in context.given
+        if ours and isinstance(value, StrategySettings) and is_fsdp(value.kind):
             yield Kept(value.place, f"`{value.name}`", _by_hand(False, list(value.strategy.given)))
 
 

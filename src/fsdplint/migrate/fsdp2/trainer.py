@@ -28,6 +28,7 @@ from fsdplint.knowledge.transformers_settings import (
     VERSION,
     VERSION_SINCE,
 )
+from fsdplint.migrate.fsdp2.launches import launched_with
 from fsdplint.migrate.step import Change, Context, Found, Kept, Question
 
 _DIFFERS = "rank 0's weights are not handed out, except with `cpu_ram_efficient_loading`"
@@ -39,8 +40,14 @@ def trainers(context: Context) -> Iterator[Found]:
     found = [s for s in training_arguments(context.program) if s.path in context.files]
     found += [v for v in context.configs.values() if isinstance(v, TrainerSettings)]
     for settings in found:
-        if settings.shards is not False and not settings.is_for_xla:
-            yield from _migrated(context, settings)
+        if settings.shards is False or settings.is_for_xla:
+            continue
+        for each in _migrated(context, settings):
+            asked = None if settings.is_python else launched_with(context, each.span)
+            if asked is None or context.answer(asked) == "yes":
+                yield each
+            else:
+                yield asked
 
 
 def _migrated(context: Context, settings: TrainerSettings) -> Iterator[Found]:
