@@ -23,6 +23,7 @@ HEAD = """\
 import functools
 import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig
 from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy, StateDictType
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy, size_based_auto_wrap_policy
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
@@ -117,6 +118,11 @@ _PLUGINS = {
         'sync_module_states=True, state_dict_type="FULL_STATE_DICT"',
         'fsdp_version=2, cpu_ram_efficient_loading=True, state_dict_type="FULL_STATE_DICT"',
     ),
+    "configs": (
+        "state_dict_config=FullStateDictConfig(offload_to_cpu=True, rank0_only=False), "
+        "optim_state_dict_config=FullOptimStateDictConfig(True, False)",
+        'fsdp_version=2, state_dict_type="FULL_STATE_DICT"',
+    ),
     "lines": (
         """
     # how
@@ -172,6 +178,7 @@ def test_plugin(tmp_path: Path, name: str) -> None:
         ("PLUGIN(param_init_fn=print)", "calls no `param_init_fn`"),
         ("PLUGIN(state_dict_type=StateDictType.LOCAL_STATE_DICT)", "no `LOCAL_STATE_DICT`"),
         ("PLUGIN(mixed_precision_policy=dict_of, fsdp_version=v)", "`fsdp_version` is not known"),
+        ("PLUGIN(state_dict_config=configs())", "`state_dict_config` is not known"),
         ("PLUGIN(**settings)", "not all arguments are written as keywords"),
         ("class Mine(PLUGIN):\n    pass", "a class of its own"),
         (
@@ -192,7 +199,7 @@ def test_plugin_is_kept(tmp_path: Path, code: str, reason: str) -> None:
 def test_unknown_strategy_is_asked(tmp_path: Path) -> None:
     text = f"{HEAD}plugin = FullyShardedDataParallelPlugin(sharding_strategy=args.strategy)\n"
     (entry,) = planned(tmp_path, {"train.py": text}).of(Question)
-    assert entry.key == "train.py:9:sharding-strategy"
+    assert entry.key == "train.py:10:sharding-strategy"
     new = planned(tmp_path, {"train.py": text}, **{"sharding-strategy": "shard-grad-op"})
     assert "fsdp_version=2, reshard_after_forward=False" in migrated(new)["train.py"]
 
@@ -444,11 +451,23 @@ def test_code_around_the_plugin(tmp_path: Path) -> None:
     assert "FSDP.state_dict_type" not in after
 
 
+def test_a_model_that_is_prepared_alone_is_kept(tmp_path: Path) -> None:
+    text = f"""{HEAD}
+accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin())
+accelerator.prepare_model(teacher, evaluation_mode=True)
+model = accelerator.prepare_model(torch.nn.Linear(2, 2))
+"""
+    (entry,) = planned(tmp_path, {"train.py": text}).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.line == 13
+    assert "pass the model and its optimizer to `prepare`" in entry.found.reason
+
+
 def test_older_releases_of_accelerate(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("accelerate>=1.2\n")
     text = f"{HEAD}plugin = FullyShardedDataParallelPlugin()\n"
     plan = planned(tmp_path, {"train.py": text, "fsdp.yaml": CONFIG}, "train.py", "fsdp.yaml")
-    assert [entry.line for entry in plan.of(Kept)] == [4, 9]
+    assert [entry.line for entry in plan.of(Kept)] == [4, 10]
     for entry in plan.of(Kept):
         assert isinstance(entry.found, Kept)
         assert "require `accelerate>=1.6`" in entry.found.reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.migrate.fsdp2.accelerate import plugins
+from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
@@ -23,7 +23,7 @@ FSDP2 = Migration(
         *(states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods),
-        *(plugins, launches, trainers, strategies, libraries),
+        *(plugins, prepared_alone, launches, trainers, strategies, libraries),
     ),
     rules=frozenset(),
     cleanup=unused,

@@ -12,6 +12,7 @@ from pathlib import Path
 from fsdplint.configs.accelerate import AccelerateConfig
 from fsdplint.configs.projects import projects_of
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter.accelerators import generation, plugin_of
 from fsdplint.finding import Edit, Span
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import dotted
@@ -32,13 +33,19 @@ from fsdplint.knowledge.accelerate_settings import (
     WRAPS_CLASSES,
     has_fsdp2,
 )
+from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.frameworks import (
     PLUGIN,
     PLUGIN_CLASS,
     STATE_TYPE,
     is_plugin,
 )
-from fsdplint.knowledge.fsdp import SHARDING_STRATEGIES, STATE_DICT_TYPES
+from fsdplint.knowledge.fsdp import (
+    FULL_CONFIGS,
+    SHARDED_CONFIGS,
+    SHARDING_STRATEGIES,
+    STATE_DICT_TYPES,
+)
 from fsdplint.knowledge.modules import MODULE_WRAP_POLICY, SIZE_POLICY, TRANSFORMER_POLICY, WRAP
 from fsdplint.knowledge.transformers_settings import POLICY, RESHARD
 from fsdplint.migrate.fsdp2.calls import definition
@@ -133,6 +140,7 @@ class _Conversion:
             self.strategy(name)
         self.wrap_policy()
         self.states()
+        self.state_configs()
         self.sync()
         self.precision()
         if not _is_none(self.given.get("param_init_fn")):
@@ -250,6 +258,18 @@ class _Conversion:
             if word == "LOCAL_STATE_DICT":
                 raise NoFixError(f"FSDP2 has no `{word}`; choose `SHARDED_STATE_DICT` by hand")
 
+    def state_configs(self) -> None:
+        """Drop objects of FSDP1 that say how states are gathered, which only rank 0 writes.
+
+        Source: accelerate 1.15, `save_fsdp_model` and `save_fsdp_optimizer`.
+        """
+        for name in self.given.keys() & {"state_dict_config", "optim_state_dict_config"}:
+            made = definition(self.code, self.given[name])
+            kind = self.context.name(self.code, made.func) if isinstance(made, ir.Call) else ""
+            if kind not in FULL_CONFIGS | SHARDED_CONFIGS and not _is_none(made):
+                raise NoFixError(f"`{name}` is not known; remove it by hand")
+            self.gone.add(name)
+
     def sync(self) -> None:
         """Have rank 0 hand out its weights, where FSDP1 does."""
         value, loading = self.given.get(_SYNC), self.given.get(_RAM_EFFICIENT)
@@ -310,6 +330,23 @@ class _Conversion:
         return (
             name.removeprefix(enumeration) if enumeration and name.startswith(enumeration) else ""
         )
+
+
+def prepared_alone(context: Context) -> Iterator[Found]:
+    """Yield each `prepare_model` of a program with FSDP1, which accelerate refuses for FSDP2."""
+    for trace in context.program.traces:
+        for call in trace.calls("prepare_model"):
+            plugin = plugin_of(call.receiver)
+            alone = plugin is not None and generation(plugin) is not Generation.FSDP2
+            if not alone or call.site.path not in context.files:
+                continue
+            if call.arguments.keywords.get("evaluation_mode") is not None:
+                continue
+            reason = (
+                "accelerate refuses it with FSDP2; pass the model and its optimizer to `prepare`"
+            )
+            code = Code.of(context.program.tree(call.site.path))
+            yield _kept(code, call.site.node, f"`{code.short(call.site.node)}`", reason)
 
 
 # Fields that FSDP2 takes another value for, or ignores, if code sets them after the plugin is made.
