@@ -17,6 +17,7 @@ from fsdplint.migrate.step import Change, Kept, Question
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 from accelerate_effect import Effect, effect, environment, prepared
+from transformers_effect import effect as of_arguments
 
 PROGRAM = Path(__file__).parent / "programs" / "accelerated.py"
 HEAD = """\
@@ -324,6 +325,16 @@ def test_training_arguments(tmp_path: Path, fsdp: str, before: str, after: str) 
         assert not plan.entries
     elif after.startswith("{"):
         assert migrated(plan) == {"train.py": _ARGUMENTS.format(fsdp=fsdp, config=after)}
+        old, new = (of_arguments(eval(fsdp), eval(each)) for each in (before, after))
+        assert (old["version"], new["version"]) == (1, 2)
+        assert old["state_dict_type"] == new["state_dict_type"]
+        units: Any = new["calls"]
+        assert [unit for unit, _ in units] == [["blocks.0"], ["blocks.1"], [""]]
+        reshards = str("shard_grad_op" not in fsdp + before)
+        assert units[0][1]["reshard_after_forward"] == reshards
+        (change,) = plan.of(Change)
+        assert isinstance(change.found, Change)
+        assert ("ignores with FSDP1" in change.found.differs) == (reshards == "False")
     else:
         (entry,) = plan.of(Kept)
         assert isinstance(entry.found, Kept)

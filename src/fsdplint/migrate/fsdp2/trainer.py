@@ -24,6 +24,7 @@ from fsdplint.knowledge.transformers_settings import (
     POLICY,
     RESHARD,
     STATES_SINCE,
+    STRATEGY_BY_WORD,
     STRATEGY_WORDS,
     VERSION,
     VERSION_SINCE,
@@ -33,6 +34,7 @@ from fsdplint.migrate.step import Change, Context, Found, Kept, Question
 
 _DIFFERS = "rank 0's weights are not handed out, except with `cpu_ram_efficient_loading`"
 _SAVES = "checkpoints are sharded"
+_APPLIED = "`shard_grad_op` takes effect, which transformers ignores with FSDP1: more memory"
 
 
 def trainers(context: Context) -> Iterator[Found]:
@@ -70,9 +72,17 @@ def _migrated(context: Context, settings: TrainerSettings) -> Iterator[Found]:
     except NoFixError as reason:
         yield Kept(span, what, str(reason))
         return
-    old = any(release.release < STATES_SINCE for release in settings.releases)
-    differs = f"{_DIFFERS}; {_SAVES}" if old else _DIFFERS
+    differs = "; ".join(_differs(settings, edits))
     yield Change(span, "have transformers shard with FSDP2", tuple(edits), differs=differs)
+
+
+def _differs(settings: TrainerSettings, edits: list[Edit]) -> Iterator[str]:
+    yield _DIFFERS
+    if any(release.release < STATES_SINCE for release in settings.releases):
+        yield _SAVES
+    ignored = not settings.releases[-1].has_effect(STRATEGY_BY_WORD, 1)
+    if ignored and any("False" in each.text or "false" in each.text for each in edits):
+        yield _APPLIED
 
 
 def _edits(settings: TrainerSettings) -> list[Edit]:
