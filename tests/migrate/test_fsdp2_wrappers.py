@@ -420,6 +420,10 @@ def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
             "a loop fills or uses `settings`; write the arguments out",
         ),
         (
+            "model = FSDP(model)\nprint(model._flat_param)",
+            "FSDP2 shards each parameter by itself; read the model's parameters by hand",
+        ),
+        (
             "shard = FSDP",
             "no step knows how to change this use; change it by hand",
         ),
@@ -434,6 +438,23 @@ def test_what_no_step_can_change_is_kept(line: str, reason: str, tmp_path: Path)
         reason,
         False,
     )
+
+
+def test_what_follows_from_a_kept_place_is_not_reported(tmp_path: Path) -> None:
+    body = """\
+import torch.distributed as dist
+from torch.distributed.fsdp import StateDictType
+
+model = FSDP(nn.Linear(4, 4))
+optimizer = torch.optim.AdamW(model.parameters())
+if dist.get_rank() == 0:
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load("state"))
+        optimizer.load_state_dict(state)
+"""
+    plan = planned(tmp_path, _HEAD + body)
+    assert [(e.line, type(e.found)) for e in plan.entries] == [(7, Change), (10, Kept)]
+    assert (plan.new, plan.is_complete) == ((), False)
 
 
 def test_methods_on_models_that_are_not_known_are_asked_about(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import WRAPPED
-from fsdplint.knowledge.fsdp import WRAPPER_ATTRIBUTES
+from fsdplint.knowledge.fsdp import FLAT_PARAMETER, WRAPPER_ATTRIBUTES
 from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE
 from fsdplint.knowledge.policies import (
     CPU_OFFLOAD,
@@ -111,6 +111,8 @@ def _without_wrapper(code: Code, read: ir.Attribute, call: ir.Call) -> Found:
     span = code.edit(read.start, read.end, "").span
     if read.attr != "process_group":
         reason = f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
+        if read.attr == FLAT_PARAMETER:
+            reason = "FSDP2 shards each parameter by itself; read the model's parameters by hand"
         return Kept(span, f"`{code.slice(read)}`", reason)
     imports = Imports(code, read)
     try:

@@ -149,7 +149,7 @@ def _rewritten(
     kind = kinds.pop()
     if state.some_ranks and (kind.full or state.is_conversion):
         raise NoFixError(
-            f"only some ranks reach `{code.short(call)}`, and FSDP1 and FSDP2 need all of them "
+            f"only some ranks reach `{code.short(call.func)}()`, and FSDP1 and FSDP2 need all of them "
             "there: the job hangs; let every rank run it, then migrate again"
         )
     if state.is_conversion:
