@@ -457,6 +457,25 @@ if dist.get_rank() == 0:
     assert (plan.new, plan.is_complete) == ((), False)
 
 
+def test_a_file_whose_name_for_fsdp1_is_also_another_class_is_kept(tmp_path: Path) -> None:
+    head = _HEAD.replace("import torch\n", "").replace("from torch.d", "    from torch.d")
+    body = """\
+try:
+    from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
+except ImportError:
+"""
+    text = (
+        body + head.replace("from torch import nn\n", "") + "model = FSDP(model, compute_dtype=x)\n"
+    )
+    (entry,) = planned(tmp_path, text).entries
+    assert isinstance(entry.found, Kept)
+    assert (entry.line, entry.found.reason) == (
+        2,
+        "`FSDP` is also `torch_xla.distributed.fsdp.XlaFullyShardedDataParallel`; name them "
+        "differently, then migrate again",
+    )
+
+
 def test_methods_on_models_that_are_not_known_are_asked_about(tmp_path: Path) -> None:
     text = f"""{_HEAD}
 

@@ -265,6 +265,8 @@ class _Run:
 
     def _note(self, context: Context, found: Iterable[Found]) -> None:
         for each in found:
+            if isinstance(each, Kept) and self._is_kept(each.span):
+                continue
             key = context.key(each) if isinstance(each, Question) else ""
             line, path = self._line(each.span), each.span.path
             self.entries.append(Entry(path, line, each, key))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.migrate.fsdp2.classes import attributes, scalers, tests
+from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.leftovers import leftovers
@@ -16,7 +16,7 @@ from fsdplint.migrate.step import Migration
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(states, full_params),
+        *(shared_names, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods),
     ),
