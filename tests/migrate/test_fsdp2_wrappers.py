@@ -437,6 +437,10 @@ def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
             "a loop fills or uses `settings`; write the arguments out",
         ),
         (
+            "model = FSDP(model)\nprint(model._flat_param)",
+            "FSDP2 shards each parameter by itself; read the model's parameters by hand",
+        ),
+        (
             "shard = FSDP",
             "no step knows how to change this use; change it by hand",
         ),
@@ -450,6 +454,42 @@ def test_what_no_step_can_change_is_kept(line: str, reason: str, tmp_path: Path)
         3 + line.count("\n") + 1,
         reason,
         False,
+    )
+
+
+def test_what_follows_from_a_kept_place_is_not_reported(tmp_path: Path) -> None:
+    body = """\
+import torch.distributed as dist
+from torch.distributed.fsdp import StateDictType
+
+model = FSDP(nn.Linear(4, 4))
+optimizer = torch.optim.AdamW(model.parameters())
+if dist.get_rank() == 0:
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load("state"))
+        optimizer.load_state_dict(state)
+"""
+    plan = planned(tmp_path, _HEAD + body)
+    assert [(e.line, type(e.found)) for e in plan.entries] == [(7, Change), (10, Kept)]
+    assert (plan.new, plan.is_complete) == ((), False)
+
+
+def test_a_file_whose_name_for_fsdp1_is_also_another_class_is_kept(tmp_path: Path) -> None:
+    head = _HEAD.replace("import torch\n", "").replace("from torch.d", "    from torch.d")
+    body = """\
+try:
+    from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
+except ImportError:
+"""
+    text = (
+        body + head.replace("from torch import nn\n", "") + "model = FSDP(model, compute_dtype=x)\n"
+    )
+    (entry,) = planned(tmp_path, text).entries
+    assert isinstance(entry.found, Kept)
+    assert (entry.line, entry.found.reason) == (
+        2,
+        "`FSDP` is also `torch_xla.distributed.fsdp.XlaFullyShardedDataParallel`; name them "
+        "differently, then migrate again",
     )
 
 

@@ -297,7 +297,7 @@ def test_text(tmp_path: Path, before: str, after: str) -> None:
             "    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
             "        state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load(path))\n"
             "        optimizer.load_state_dict(state)\n",
-            "only some ranks reach `FSDP.optim_state_dict_to_load(model, optimizer,...`",
+            "only some ranks reach `FSDP.optim_state_dict_to_load()`, and FSDP1 and FSDP2 need all",
         ),
         (
             "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"

@@ -80,10 +80,11 @@ FSDP1_NAMES = frozenset(
     )
 )
 
+FLAT_PARAMETER = "_flat_param"
 # Attributes that FSDP1's wrapper has beside those of the module that it wraps. Source: torch 2.13.
 WRAPPER_ATTRIBUTES = frozenset(
     {
-        "_flat_param",
+        FLAT_PARAMETER,
         "_fsdp_wrapped_module",
         "_handle",
         "backward_prefetch",

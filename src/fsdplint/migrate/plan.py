@@ -181,6 +181,7 @@ class _Run:
         self.changed: dict[str, SourceFile] = {}
         self.passes: list[_Pass] = []
         self.entries: list[Entry] = []
+        self.kept: list[tuple[str, range]] = []
         self.asked: set[str] = set()
         self.before = Outcome((), {})
 
@@ -194,9 +195,12 @@ class _Run:
                 self._clean()
                 last = self._context()
                 after = self._checked(self._settings())
-            self._note(last, self.migration.leftovers(last))
+            left = self.migration.leftovers(last)
+            self._note(last, [each for each in left if not self._is_kept(each.span)])
         files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
-        new = list(filter(self._counts, _new(self.before, after)))
+        new = [
+            f for f in filter(self._counts, _new(self.before, after)) if not self._is_kept(f.span)
+        ]
         return Plan(
             _ordered(self.entries),
             files,
@@ -279,10 +283,21 @@ class _Run:
             span = each.before(span)
         return self.sources[span.path].position(span.start)[0]
 
+    def _is_kept(self, span: Span) -> bool:
+        """Return whether a place is inside one that is kept, whose reason is enough."""
+        line = self._line(span)
+        return any(path == span.path and line in lines for path, lines in self.kept)
+
     def _note(self, context: Context, found: Iterable[Found]) -> None:
         for each in found:
+            if isinstance(each, Kept) and self._is_kept(each.span):
+                continue
             key = context.key(each) if isinstance(each, Question) else ""
-            self.entries.append(Entry(each.span.path, self._line(each.span), each, key))
+            line, path = self._line(each.span), each.span.path
+            self.entries.append(Entry(path, line, each, key))
+            if isinstance(each, Kept):
+                end = self._line(Span(path, each.span.end, each.span.end))
+                self.kept.append((path, range(line, end + 1)))
 
     def _apply(self, changes: Sequence[Change]) -> None:
         edits: dict[str, list[Edit]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone
-from fsdplint.migrate.fsdp2.classes import attributes, scalers, tests
+from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.launches import launches
@@ -21,7 +21,7 @@ from fsdplint.migrate.step import Migration
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(norms, states, full_params),
+        *(shared_names, norms, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods),
         *(plugins, prepared_alone, launches, trainers, strategies, libraries),

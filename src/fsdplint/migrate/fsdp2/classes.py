@@ -8,11 +8,11 @@ from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import without
 from fsdplint.fixes.code import Code, NoFixError
-from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.imports import Imports, bindings
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import WRAPPED
-from fsdplint.knowledge.fsdp import WRAPPER_ATTRIBUTES
-from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE
+from fsdplint.knowledge.fsdp import FLAT_PARAMETER, WRAPPER_ATTRIBUTES
+from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE, canonical
 from fsdplint.knowledge.policies import (
     CPU_OFFLOAD,
     MIXED_PRECISION,
@@ -30,6 +30,21 @@ _CLASSES = {
     MIXED_PRECISION: MIXED_PRECISION_POLICY,
     CPU_OFFLOAD: OFFLOAD_POLICY,
 }
+
+
+def shared_names(context: Context) -> Iterator[Found]:
+    """Yield each import of another class under FSDP1's name that is tried before FSDP1's.
+
+    Nothing in its file can be changed: no text shows which calls are of which class.
+    """
+    for code in context.codes(*FSDP1_WORDS):
+        first = {each.name: each for each in reversed(list(bindings(code)))}
+        names = {each.name for each in bindings(code) if canonical(each.target) == FSDP1}
+        for other in (first[name] for name in sorted(names)):
+            if canonical(other.target) != FSDP1:
+                reason = f"`{other.name}` is also `{other.target}`; name them differently, then "
+                span = code.edit(other.statement.start, code.module.end, "").span
+                yield Kept(span, f"`{code.short(other.statement)}`", f"{reason}migrate again")
 
 
 def tests(context: Context) -> Iterator[Found]:
@@ -116,6 +131,8 @@ def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.
         return Change(span, f"call `{text}`", (code.edit(read.start, read.end, text),), (imports,))
     if read.attr != "process_group":
         reason = f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
+        if read.attr == FLAT_PARAMETER:
+            reason = "FSDP2 shards each parameter by itself; read the model's parameters by hand"
         return Kept(span, f"`{code.slice(read)}`", reason)
     imports = Imports(code, read)
     try:

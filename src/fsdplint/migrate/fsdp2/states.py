@@ -149,8 +149,8 @@ def _rewritten(
     kind = kinds.pop()
     if state.some_ranks and (kind.full or state.is_conversion):
         raise NoFixError(
-            f"only some ranks reach `{code.short(call)}`, and FSDP1 and FSDP2 need all of them "
-            "there: the job hangs; let every rank run it, then migrate again"
+            f"only some ranks reach `{code.short(call.func)}()`, and FSDP1 and FSDP2 need all of "
+            "them there: the job hangs; let every rank run it, then migrate again"
         )
     if state.is_conversion:
         return optimizer_load(code, call, kind, imports, shares_steps=state.shares_steps)
