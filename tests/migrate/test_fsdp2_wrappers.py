@@ -10,6 +10,7 @@ import pytest
 from fsdplint.migrate.fsdp2 import FSDP2
 from fsdplint.migrate.plan import Plan, make_plan
 from fsdplint.migrate.step import Change, Kept, Question
+from fsdplint.migrate.text import plan_as_text
 
 _HEAD = """\
 import torch
@@ -183,6 +184,20 @@ _CALLS = {
         from torch.distributed.fsdp import CPUOffload
         model = FSDP(model, cpu_offload=CPUOffload(offload_params=True))""",
         "fully_shard(model, offload_policy=CPUOffloadPolicy())",
+    ),
+    "a value on several lines": (
+        """\
+        model = FSDP(
+            model,
+            mixed_precision=(
+                half
+                if torch.cuda.is_bf16_supported()
+                else None
+            ),
+        )""",
+        """\
+        mp_policy = (half if torch.cuda.is_bf16_supported() else None) or MixedPrecisionPolicy()
+        fully_shard(model, mp_policy=mp_policy)""",
     ),
     "settings in a dict": (
         "settings = dict(device_mesh=mesh, use_orig_params=True)\nmodel = FSDP(model, **settings)",
@@ -469,6 +484,7 @@ def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
         f'{{"cells": [{cells}], "metadata": {{}}, "nbformat": 4, "nbformat_minor": 5}}'
     )
     plan = make_plan(FSDP2, [str(notebook)], {})
+    assert plan_as_text(plan).splitlines()[1:] == ["    2:1  shard `model` with `fully_shard`"]
     ((before, after),) = plan.files
     new = '"from torch.distributed.fsdp import fully_shard"'
     old = '"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP"'

@@ -9,6 +9,7 @@ from ranks import Ranks, report
 
 from fsdplint.migrate.fsdp2 import FSDP2
 from fsdplint.migrate.plan import make_plan
+from fsdplint.migrate.step import Question
 
 _MODEL = """\
 import functools
@@ -49,9 +50,19 @@ class Net(nn.Module):
 """
 _TRAIN = """
 
+def materialized(module):
+    module.to_empty(device="cpu", recurse=False)
+    for parameter in module.parameters(recurse=False):
+        nn.init.constant_(parameter, 1 / parameter.numel())
+    for buffer in module.buffers(recurse=False):
+        nn.init.ones_(buffer)
+
+
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-model = wrapped(Net())
+with torch.device(DEVICE):
+    model = Net()
+model = wrapped(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 torch.manual_seed(dist.get_rank())
 losses = []
@@ -89,6 +100,8 @@ _WRAPPERS = {
         "mixed_precision=MixedPrecision(param_dtype=torch.bfloat16), "
         f"auto_wrap_policy=ModuleWrapPolicy({{Block}}), {_CPU}"
     ),
+    "meta, initialized before": f"param_init_fn=materialized, {_CPU}",
+    "meta, initialized after": f"param_init_fn=materialized, {_CPU}",
     "not sharded": f"sharding_strategy=ShardingStrategy.NO_SHARD, use_orig_params=True, {_CPU}",
 }
 
@@ -98,8 +111,12 @@ def test_units_and_losses_are_equal(name: str, tmp_path: Path, ranks: Ranks) -> 
     wrapper = f"def wrapped(model):\n    return FSDP(model, {_WRAPPERS[name]})\n"
     script, folders = tmp_path / "train.py", [tmp_path / "before", tmp_path / "after"]
     (tmp_path / "pyproject.toml").touch()
-    script.write_text(f"{_MODEL}{wrapper}{_TRAIN}")
+    device = "meta" if "meta" in name else "cpu"
+    script.write_text(f"{_MODEL}DEVICE = {device!r}\n\n\n{wrapper}{_TRAIN}")
     plan = make_plan(FSDP2, [str(script)], {})
+    answers = {entry.key: name.split()[-1] for entry in plan.of(Question)}
+    assert len(answers) == name.startswith("meta")
+    plan = make_plan(FSDP2, [str(script)], answers)
     assert plan.is_complete, [entry.found for entry in plan.entries]
     ((old, new),) = plan.files
     for text, folder in zip((old.text, new.text), folders, strict=True):
@@ -109,16 +126,23 @@ def test_units_and_losses_are_equal(name: str, tmp_path: Path, ranks: Ranks) -> 
     assert not report(compared)
 
 
-def test_every_rank_begins_with_the_state_of_rank_0(tmp_path: Path, ranks: Ranks) -> None:
-    wrapper = "def wrapped(model):\n    return FSDP(model, sync_module_states=True)\n"
-    check = """
+@pytest.mark.parametrize("only_rank_0", [False, True])
+def test_every_rank_begins_with_the_state_of_rank_0(
+    only_rank_0: bool, tmp_path: Path, ranks: Ranks
+) -> None:
+    init = "lambda m: m.to_empty(device=torch.device('cpu'), recurse=False)"
+    given = f", param_init_fn=({init}) if dist.get_rank() else None" if only_rank_0 else ""
+    wrapper = f"def wrapped(model):\n    return FSDP(model, sync_module_states=True{given})\n"
+    check = f"""
 
 torch.manual_seed(0)
 expected = Net()
 nn.init.constant_(expected.blocks[0].scale, 0.5)
 torch.manual_seed(dist.get_rank())
-model = Net()
-nn.init.constant_(model.blocks[0].scale, 0.5 + dist.get_rank())
+with torch.device("meta" if {only_rank_0} and dist.get_rank() else "cpu"):
+    model = Net()
+if not model.head.weight.is_meta:
+    nn.init.constant_(model.blocks[0].scale, 0.5 + dist.get_rank())
 model = wrapped(model)
 for (name, tensor), (_, wanted) in zip(model.named_parameters(), expected.named_parameters()):
     assert torch.equal(tensor.full_tensor(), wanted), name
@@ -129,4 +153,5 @@ for (name, tensor), (_, wanted) in zip(model.named_buffers(), expected.named_buf
     (tmp_path / "pyproject.toml").touch()
     script.write_text(f"{_MODEL}{wrapper}{check}")
     ((_, new),) = make_plan(FSDP2, [str(script)], {}).files
-    assert not report(ranks.run(new.text))
+    text = new.text.replace('device="cuda"', 'device="cpu"')
+    assert not report(ranks.run(text))

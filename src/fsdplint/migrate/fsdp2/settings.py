@@ -25,6 +25,7 @@ from fsdplint.migrate.fsdp2.strategies import (
     is_one_of,
     mentioned,
 )
+from fsdplint.migrate.sharding import on_its_own
 from fsdplint.migrate.step import Context, Question
 
 # The answers to which strategy an expression selects.
@@ -135,7 +136,6 @@ _NEEDLESS = frozenset(
         "backward_prefetch",
         "forward_prefetch",
         "limit_all_gathers",
-        "param_init_fn",
         "use_orig_params",
     }
 )
@@ -166,12 +166,15 @@ class _Conversion:
         return '"cpu"' if cpu else '"cuda"'
 
     def text(self, value: ir.Expr) -> str:
-        """Return the source of a value, on as many lines as its comments need."""
+        """Return the source of a value, on as many lines as its comments need.
+
+        It is in parentheses if it stands on several lines and has no others of its own.
+        """
         lines = on_one_line(self.code, value).splitlines()
         was = self.code.indentation(value)
         own = self.code.indentation(self.code.statement(self.call))
         later = (f"{own}{line.removeprefix(was)}" for line in lines[1:])
-        return self.code.newline.join([lines[0], *later])
+        return on_its_own(self.code.newline.join([lines[0], *later]))
 
     def mesh(self, sizes: str) -> str:
         make = self.imports.name(DEVICE_MESH_PACKAGE, "init_device_mesh")
@@ -248,7 +251,8 @@ class _Conversion:
         policy = self.imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
         text = self.text(value)
         if _may_be_none(self.code, value):
-            text = f"({text}) or {policy}()" if not dotted(value) else f"{text} or {policy}()"
+            text = text if dotted(value) or text.startswith("(") else f"({text})"
+            text = f"{text} or {policy}()"
         if dotted(value) is None or " or " in text:
             name = fresh(self.code, self.call, "mp_policy")
             self.settings.before.append(f"{name} = {text}")
@@ -300,11 +304,11 @@ class _Conversion:
         state = fresh(code, self.call, "full_state")
         load = self.imports.name(HELPERS, "set_model_state_dict")
         options = self.imports.name(HELPERS, "StateDictOptions")
-        known = isinstance(value, ir.Constant)
+        known = self._synchronizes
         indent = "" if known else unit
         if not known:
             self.settings.after.append(f"if {self.text(value)}:")
-        if not known or "param_init_fn" in self.given:
+        elif "param_init_fn" in self.given:
             device = self._empty_device()
             self.settings.after += [
                 f"{indent}if any(p.is_meta for p in {model}.parameters()):",
@@ -322,6 +326,45 @@ class _Conversion:
             f"del {state}",
         ]
 
+    @property
+    def _synchronizes(self) -> bool:
+        """Whether the state of rank 0 surely replaces what the other ranks have."""
+        return isinstance(self.given.get("sync_module_states"), ir.Constant)
+
+    def initialize(self, value: ir.Expr) -> None:
+        """Run the function on what is on the meta device, unless rank 0's state replaces it.
+
+        FSDP1 runs it before it shards a unit, when only the unit is whole on each rank.
+
+        Raises:
+            UndecidedError: the user has not said whether to run it before or after sharding.
+        """
+        if self._synchronizes:
+            return
+        model = self.settings.model
+        question = Question(
+            self.span,
+            "meta-device",
+            f"Initialize `{model}` before it is sharded, when each rank holds all of it, or after?",
+            ("before", "after"),
+        )
+        early = decided(self.context, question) == "before"
+        lines = self.settings.before if early else self.settings.after
+        code, unit, name = self.code, self.code.unit, dotted(value)
+        if name is None:
+            name = fresh(code, self.call, "param_init_fn")
+            lines.append(f"{name} = {self.text(value)}")
+        given = "" if isinstance(definition(code, value), ir.Lambda) else f"{name} and "
+        module = fresh(code, self.call, "module")
+        own = f"(*{module}.parameters(recurse=False), *{module}.buffers(recurse=False))"
+        lines += [
+            f"for {module} in {model}.modules():",
+            f"{unit}tensors = {own}",
+            f"{unit}if {given}any(tensor.is_meta for tensor in tensors):",
+            f"{unit}{unit}{name}({module})",
+        ]
+        self.settings.differs = "the modules are initialized in another order"
+
     def _empty_device(self) -> str:
         device = self.given.get("device_id")
         return self.device_type if device is None else self.text(device)
@@ -334,6 +377,7 @@ _CONVERSIONS = {
     "ignored_modules": _Conversion.ignored_modules,
     "ignored_states": _Conversion.ignored_states,
     "mixed_precision": _Conversion.precision,
+    "param_init_fn": _Conversion.initialize,
     "process_group": _Conversion.process_group,
     "sharding_strategy": _Conversion.strategy,
     "sync_module_states": _Conversion.sync,
