@@ -203,6 +203,61 @@ _CALLS = {
         "settings = dict(device_mesh=mesh, use_orig_params=True)\nmodel = FSDP(model, **settings)",
         "fully_shard(model, mesh=mesh)",
     ),
+    "keys under conditions": (
+        """\
+        settings: dict = {"use_orig_params": True}
+        if replicated:
+            # the plan of the cluster
+            settings["device_mesh"] = mesh  # two dimensions
+        if args.synced:
+            settings["sync_module_states"] = True
+            print("synced")
+        settings["limit_all_gathers"] = True
+        if fast:
+            model = FSDP(model, **settings)
+        else:
+            settings["cpu_offload"] = offload
+            model = FSDP(model, **settings)""",
+        """\
+        # the plan of the cluster
+        # two dimensions
+        if args.synced:
+            print("synced")
+        if fast:
+            full_state = model.state_dict()
+            fully_shard(model, mesh=mesh if replicated else None)
+            if args.synced:
+                set_model_state_dict(
+                    model,
+                    full_state,
+                    options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+                )
+                for buffer in model.buffers():
+                    dist.broadcast(buffer, src=0)
+            del full_state
+        else:
+            full_state = model.state_dict()
+            fully_shard(model, mesh=mesh if replicated else None, offload_policy=offload)
+            if args.synced:
+                set_model_state_dict(
+                    model,
+                    full_state,
+                    options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+                )
+                for buffer in model.buffers():
+                    dist.broadcast(buffer, src=0)
+            del full_state""",
+    ),
+    "one of two values": (
+        """\
+        settings = dict(device_mesh=mesh)
+        if pair:
+            settings["device_mesh"] = wide
+        else:
+            settings["device_mesh"] = small if flat else big
+        model = FSDP(model, **settings)""",
+        "fully_shard(model, mesh=wide if pair else (small if flat else big))",
+    ),
     "synchronized": (
         "model = FSDP(model, sync_module_states=True)",
         """\
@@ -355,6 +410,33 @@ def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
             "the call is in an expression that may skip or repeat it; move it out",
         ),
         (
+            'settings = {}\nsettings["device_mesh"] = mesh\nshow(settings)\n'
+            "model = FSDP(model, **settings)",
+            "`settings` is used for more than the arguments of `FSDP`; write them out, then "
+            "migrate again",
+        ),
+        (
+            'settings = {}\nif narrow:\n    settings["ignored_modules"] = [head]\n'
+            "model = FSDP(model, **settings)",
+            "only `narrow` gives `ignored_modules`; pass it in each case by hand",
+        ),
+        (
+            'settings = {}\nif wide:\n    settings["device_mesh"] = mesh\nwide = True\n'
+            "model = FSDP(model, **settings)",
+            "`wide` changes after `if wide:`; pass the argument in the call, then migrate again",
+        ),
+        (
+            "settings = {}\ntry:\n    settings['device_mesh'] = mesh()\nexcept OSError:\n    pass\n"
+            "model = FSDP(model, **settings)",
+            "`settings['device_mesh'] = mesh()` may set an argument of `FSDP(model, **settings)`; "
+            "pass it in the call, then migrate again",
+        ),
+        (
+            "settings = {}\nfor part in model:\n    settings['device_mesh'] = mesh\n"
+            "    FSDP(part, **settings)",
+            "a loop fills or uses `settings`; write the arguments out",
+        ),
+        (
             "shard = FSDP",
             "no step knows how to change this use; change it by hand",
         ),
@@ -364,7 +446,11 @@ def test_what_no_step_can_change_is_kept(line: str, reason: str, tmp_path: Path)
     plan = planned(tmp_path, f"{_HEAD}{line}\n")
     (entry,) = plan.of(Kept)
     assert isinstance(entry.found, Kept)
-    assert (entry.line, entry.found.reason, plan.is_complete) == (4, reason, False)
+    assert (entry.line, entry.found.reason, plan.is_complete) == (
+        3 + line.count("\n") + 1,
+        reason,
+        False,
+    )
 
 
 def test_methods_on_models_that_are_not_known_are_asked_about(tmp_path: Path) -> None:

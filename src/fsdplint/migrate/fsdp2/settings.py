@@ -16,6 +16,7 @@ from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
 from fsdplint.knowledge.policies import MIXED_PRECISION_POLICY
 from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.fsdp2.filled import items
 from fsdplint.migrate.fsdp2.policies import castings
 from fsdplint.migrate.fsdp2.strategies import (
     HYBRID,
@@ -25,6 +26,7 @@ from fsdplint.migrate.fsdp2.strategies import (
     is_one_of,
     mentioned,
 )
+from fsdplint.migrate.fsdp2.units import has_units
 from fsdplint.migrate.sharding import on_its_own
 from fsdplint.migrate.step import Context, Question
 
@@ -95,14 +97,10 @@ def _unpacked(code: Code, value: ir.Expr) -> Mapping[str, ir.Expr]:
     unpacks = [n for n in uses if getattr(code.parent(n), "star", "") == "**"]
     if name is not None and len(uses) - len(unpacks) != 1:
         raise hidden
-    if isinstance(made, ir.DictDisplay):
-        keys = [key.value if isinstance(key, ir.Constant) else None for key, _ in made.items]
-        if all(isinstance(key, str) for key in keys):
-            return {str(key): item for key, (_, item) in zip(keys, made.items, strict=True)}
-    is_dict = isinstance(made, ir.Call) and dotted(made.func) == "dict"
-    if isinstance(made, ir.Call) and is_dict and all(each.keyword for each in made.args):
-        return {str(each.keyword): each.value for each in made.args}
-    raise hidden
+    found = items(made)
+    if found is None:
+        raise hidden
+    return found
 
 
 def settings_of(
@@ -168,7 +166,7 @@ class _Conversion:
     def text(self, value: ir.Expr) -> str:
         """Return the source of a value, on as many lines as its comments need.
 
-        It is in parentheses if it stands on several lines and has no others of its own.
+        It is in parentheses if it is on several lines and has no others of its own.
         """
         lines = on_one_line(self.code, value).splitlines()
         was = self.code.indentation(value)
@@ -314,7 +312,12 @@ class _Conversion:
                 f"{indent}if any(p.is_meta for p in {model}.parameters()):",
                 f"{indent}{unit}{model}.to_empty(device={device})",
             ]
-        self.settings.before.append(f"{state} = {model}.state_dict()")
+        taken = f"{model}.state_dict()"
+        if has_units(self.context, code, self.call):
+            get = self.imports.name(HELPERS, "get_model_state_dict")
+            form = f"{options}(full_state_dict=True, cpu_offload=True)"
+            taken = f"{get}({model}, options={form})"
+        self.settings.before.append(f"{state} = {taken}")
         self.settings.after += [
             f"{indent}{load}(",
             f"{indent}{unit}{model},",

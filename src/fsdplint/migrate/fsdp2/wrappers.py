@@ -15,6 +15,7 @@ from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.fixes.wrapping import WIDTH, wrapped
 from fsdplint.knowledge.names import FULLY_SHARD
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.fsdp2.filled import passed_on
 from fsdplint.migrate.fsdp2.settings import Settings, UndecidedError, arguments, settings_of
 from fsdplint.migrate.fsdp2.units import HELPER, Units, helper, loop, units
 from fsdplint.migrate.step import Change, Context, Found, Kept
@@ -29,7 +30,7 @@ def wrappers(context: Context) -> Iterator[Found]:
         for call in _calls(context, code):
             span = code.edit(call.start, call.end, "").span
             try:
-                yield _sharded(context, code, call)
+                yield passed_on(code, call) or _sharded(context, code, call)
             except UndecidedError as undecided:
                 yield undecided.question
             except NoFixError as reason:
