@@ -564,6 +564,32 @@ def units(model: FSDPModule):
     assert _lines(planned(tmp_path, _HEAD + before)) == after
 
 
+def test_nothing_is_left_of_the_wrapper(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+def main(distributed):
+    from torch.distributed.fsdp import FullStateDictConfig
+
+    config = FullStateDictConfig(offload_to_cpu=True)
+    model = FSDP(nn.Linear(4, 4))
+    raw = model.module if distributed else model
+    return raw
+
+
+main(True)
+"""
+    assert migrated(planned(tmp_path, text)).endswith("""
+def main(distributed):
+
+    model = nn.Linear(4, 4)
+    fully_shard(model)
+    raw = model
+    return raw
+
+
+main(True)
+""")
+
+
 def test_a_norm_that_only_fsdp1_takes_of_shards_is_said(tmp_path: Path) -> None:
     text = f"""{_HEAD}
 model = FSDP(nn.Linear(4, 4))
