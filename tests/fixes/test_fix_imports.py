@@ -102,6 +102,14 @@ def test_a_new_import_stands_beside_its_like(marked: str, result: str | None) ->
         ("from m.n import (\n    C\n)", "from m.n import (\n    C,\n    A,\n    B\n)"),
         ("from m.n import (C)", "from m.n import (C)\nfrom m.n import A, B"),
         (
+            "from m.n import (  # c\n    C,\n)",
+            "from m.n import (  # c\n    C,\n    A,\n    B,\n)",
+        ),
+        (
+            f"from m.n import {'C' * 70}\nfrom m.n import D",
+            f"from m.n import {'C' * 70}\nfrom m.n import D, A, B",
+        ),
+        (
             "from m.n import (\n    C,  # c\n)",
             "from m.n import (\n    C,  # c\n)\nfrom m.n import A, B",
         ),
@@ -154,6 +162,32 @@ def test_a_module_is_imported_by_its_alias(before: str, text: str, after: str) -
 @pytest.mark.parametrize(
     ("before", "after"),
     [
+        ("import ast\nimport sys\n", "import ast\nimport sys\nfrom enum import A\n"),
+        (
+            "import ast\nfrom typing import B\n",
+            "import ast\nfrom enum import A\nfrom typing import B\n",
+        ),
+        (
+            "from functools import B\nimport os\n\nimport z\n",
+            "from enum import A\nfrom functools import B\nimport os\n\nimport z\n",
+        ),
+        (
+            "import sys\nimport os\nimport z\n",
+            "import sys\nimport os\nfrom enum import A\nimport z\n",
+        ),
+        ("import z\n", "from enum import A\n\nimport z\n"),
+    ],
+)
+def test_an_import_of_the_standard_library_keeps_the_order(before: str, after: str) -> None:
+    at = Snippet(before + "<use:x:use>\n")
+    imports = Imports(at.code, at["use"])
+    imports.name("enum", "A")
+    assert apply(at.code.text, imports.edits()) == after + "x\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
         ("from torch import A\nx\n", "x\n"),
         ("from torch import A, B\n", "from torch import B\n"),
         ("from torch import B, A\n", "from torch import B\n"),
@@ -161,6 +195,9 @@ def test_a_module_is_imported_by_its_alias(before: str, text: str, after: str) -
         ("from torch import Q as A, B\n", "from torch import B\n"),
         ("from torch import (\n    A,\n    B,\n)\n", "from torch import (\n    B,\n)\n"),
         ("from torch import (\n    B,\n    A,\n)\n", "from torch import (\n    B,\n)\n"),
+        ("from torch import (  # c\n    A,\n    B,\n)\n", "from torch import (  # c\n    B,\n)\n"),
+        ("from torch import (\n    A,  # c\n    B,\n)\n", None),
+        ("from torch import B, \\\n    A\n", "from torch import B\n"),
         ("import torch as A\n", ""),
         ("import torch as A, B\n", "import B\n"),
         ("from torch import A\n__all__ = ['A']\n", None),

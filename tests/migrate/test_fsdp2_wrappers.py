@@ -10,6 +10,7 @@ import pytest
 from fsdplint.migrate.fsdp2 import FSDP2
 from fsdplint.migrate.plan import Plan, make_plan
 from fsdplint.migrate.step import Change, Kept, Question
+from fsdplint.migrate.text import plan_as_text
 
 _HEAD = """\
 import torch
@@ -100,9 +101,64 @@ _CALLS = {
         model = FSDP(model, sharding_strategy=ShardingStrategy.NO_SHARD)""",
         """\
         fully_shard(
-            model, mesh=init_device_mesh("cuda", (dist.get_world_size(), 1), """
-        """mesh_dim_names=("replicate", "shard"))
+            model,
+            mesh=init_device_mesh(
+                "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+            ),
         )""",
+    ),
+    "chosen at run time": (
+        """\
+        from torch.distributed.fsdp import ShardingStrategy
+        kinds = {"full": ShardingStrategy.FULL_SHARD, "grad": ShardingStrategy.SHARD_GRAD_OP}
+        model = FSDP(model, sharding_strategy=kinds[name])""",
+        """\
+        kinds = {"full": ShardingStrategy.FULL_SHARD, "grad": ShardingStrategy.SHARD_GRAD_OP}
+        sharding_strategy = kinds[name]
+        fully_shard(
+            model, reshard_after_forward=sharding_strategy is not ShardingStrategy.SHARD_GRAD_OP
+        )""",
+    ),
+    "replicated at run time": (
+        """\
+        from torch.distributed.fsdp import ShardingStrategy
+        kind = ShardingStrategy.NO_SHARD if small else ShardingStrategy.FULL_SHARD
+        def shard(model, kind):
+            return FSDP(model, sharding_strategy=kind)""",
+        """\
+        kind = ShardingStrategy.NO_SHARD if small else ShardingStrategy.FULL_SHARD
+        def shard(model, kind):
+            mesh = None
+            if kind is ShardingStrategy.NO_SHARD:
+                mesh = init_device_mesh(
+                    "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+                )
+            fully_shard(model, mesh=mesh)
+            return model""",
+    ),
+    "hybrid at run time": (
+        """\
+        from torch.distributed.fsdp import ShardingStrategy as Kind
+        kind = Kind._HYBRID_SHARD_ZERO2
+        def shard(model, kind=Kind.HYBRID_SHARD):
+            return FSDP(model, None, kind)""",
+        """\
+        kind = Kind._HYBRID_SHARD_ZERO2
+        def shard(model, kind=Kind.HYBRID_SHARD):
+            mesh = None
+            if kind in (Kind.HYBRID_SHARD, Kind._HYBRID_SHARD_ZERO2):
+                mesh = init_device_mesh(
+                    "cuda",
+                    (
+                        dist.get_world_size() // torch.cuda.device_count(),
+                        torch.cuda.device_count(),
+                    ),
+                    mesh_dim_names=("replicate", "shard"),
+                )
+            fully_shard(
+                model, reshard_after_forward=kind is not Kind._HYBRID_SHARD_ZERO2, mesh=mesh
+            )
+            return model""",
     ),
     "mesh": ("model = FSDP(model, device_mesh=mesh)", "fully_shard(model, mesh=mesh)"),
     "process group": (
@@ -129,9 +185,78 @@ _CALLS = {
         model = FSDP(model, cpu_offload=CPUOffload(offload_params=True))""",
         "fully_shard(model, offload_policy=CPUOffloadPolicy())",
     ),
+    "a value on several lines": (
+        """\
+        model = FSDP(
+            model,
+            mixed_precision=(
+                half
+                if torch.cuda.is_bf16_supported()
+                else None
+            ),
+        )""",
+        """\
+        mp_policy = (half if torch.cuda.is_bf16_supported() else None) or MixedPrecisionPolicy()
+        fully_shard(model, mp_policy=mp_policy)""",
+    ),
     "settings in a dict": (
         "settings = dict(device_mesh=mesh, use_orig_params=True)\nmodel = FSDP(model, **settings)",
         "fully_shard(model, mesh=mesh)",
+    ),
+    "keys under conditions": (
+        """\
+        settings: dict = {"use_orig_params": True}
+        if replicated:
+            # the plan of the cluster
+            settings["device_mesh"] = mesh  # two dimensions
+        if args.synced:
+            settings["sync_module_states"] = True
+            print("synced")
+        settings["limit_all_gathers"] = True
+        if fast:
+            model = FSDP(model, **settings)
+        else:
+            settings["cpu_offload"] = offload
+            model = FSDP(model, **settings)""",
+        """\
+        # the plan of the cluster
+        # two dimensions
+        if args.synced:
+            print("synced")
+        if fast:
+            full_state = model.state_dict()
+            fully_shard(model, mesh=mesh if replicated else None)
+            if args.synced:
+                set_model_state_dict(
+                    model,
+                    full_state,
+                    options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+                )
+                for buffer in model.buffers():
+                    dist.broadcast(buffer, src=0)
+            del full_state
+        else:
+            full_state = model.state_dict()
+            fully_shard(model, mesh=mesh if replicated else None, offload_policy=offload)
+            if args.synced:
+                set_model_state_dict(
+                    model,
+                    full_state,
+                    options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+                )
+                for buffer in model.buffers():
+                    dist.broadcast(buffer, src=0)
+            del full_state""",
+    ),
+    "one of two values": (
+        """\
+        settings = dict(device_mesh=mesh)
+        if pair:
+            settings["device_mesh"] = wide
+        else:
+            settings["device_mesh"] = small if flat else big
+        model = FSDP(model, **settings)""",
+        "fully_shard(model, mesh=wide if pair else (small if flat else big))",
     ),
     "synchronized": (
         "model = FSDP(model, sync_module_states=True)",
@@ -162,7 +287,10 @@ def _lines(plan: Plan) -> str:
     """Return what follows the imports."""
     lines = migrated(plan).splitlines()
     imports = [n for n, line in enumerate(lines) if line.startswith(("import ", "from "))]
-    return "\n".join(lines[imports[-1] + 1 :])
+    last = imports[-1]
+    if lines[last].endswith("("):
+        last = lines.index(")", last)
+    return "\n".join(lines[last + 1 :])
 
 
 @pytest.mark.parametrize("name", _CALLS)
@@ -231,6 +359,31 @@ fully_shard(model, mp_policy=half)"""
     assert [entry.found.differs for entry in plan.of(Change)] == ["FSDP2 does not cast buffers", ""]
 
 
+def test_policies_that_cast_differently_say_what_units_cast(tmp_path: Path) -> None:
+    before = """\
+from torch.distributed.fsdp import MixedPrecision
+
+half = MixedPrecision(param_dtype=torch.half, cast_forward_inputs=False, reduce_dtype=torch.half)
+brain = MixedPrecision(torch.bfloat16, torch.float32, cast_forward_inputs=True)
+full = MixedPrecision()
+
+
+def shard(model, policy):
+    model.layer = FSDP(model.layer, mixed_precision=policy)
+    return FSDP(model, mixed_precision=policy)
+"""
+    plan = planned(tmp_path, _HEAD + before)
+    text = migrated(plan)
+    assert "half = MixedPrecisionPolicy(param_dtype=torch.half, cast_forward_inputs=False, " in text
+    assert "brain = MixedPrecisionPolicy(torch.bfloat16, torch.float32)\n" in text
+    assert "full = MixedPrecisionPolicy(cast_forward_inputs=False)\n" in text
+    assert text.count("replace(mp_policy, cast_forward_inputs=True)") == 2
+    roots = "MixedPrecision(cast_root_forward_inputs=False)"
+    (kept, *_) = planned(tmp_path, f"{_HEAD}{before}other = {roots}\n").of(Kept)
+    assert isinstance(kept.found, Kept)
+    assert kept.found.reason.startswith("some policies of the program have the root cast")
+
+
 def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
     text = f"{_HEAD}\n\ndef shard(model, strategy):\n    return FSDP(model, None, strategy)\n"
     plan = planned(tmp_path, text)
@@ -257,6 +410,33 @@ def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
             "the call is in an expression that may skip or repeat it; move it out",
         ),
         (
+            'settings = {}\nsettings["device_mesh"] = mesh\nshow(settings)\n'
+            "model = FSDP(model, **settings)",
+            "`settings` is used for more than the arguments of `FSDP`; write them out, then "
+            "migrate again",
+        ),
+        (
+            'settings = {}\nif narrow:\n    settings["ignored_modules"] = [head]\n'
+            "model = FSDP(model, **settings)",
+            "only `narrow` gives `ignored_modules`; pass it in each case by hand",
+        ),
+        (
+            'settings = {}\nif wide:\n    settings["device_mesh"] = mesh\nwide = True\n'
+            "model = FSDP(model, **settings)",
+            "`wide` changes after `if wide:`; pass the argument in the call, then migrate again",
+        ),
+        (
+            "settings = {}\ntry:\n    settings['device_mesh'] = mesh()\nexcept OSError:\n    pass\n"
+            "model = FSDP(model, **settings)",
+            "`settings['device_mesh'] = mesh()` may set an argument of `FSDP(model, **settings)`; "
+            "pass it in the call, then migrate again",
+        ),
+        (
+            "settings = {}\nfor part in model:\n    settings['device_mesh'] = mesh\n"
+            "    FSDP(part, **settings)",
+            "a loop fills or uses `settings`; write the arguments out",
+        ),
+        (
             "shard = FSDP",
             "no step knows how to change this use; change it by hand",
         ),
@@ -266,7 +446,11 @@ def test_what_no_step_can_change_is_kept(line: str, reason: str, tmp_path: Path)
     plan = planned(tmp_path, f"{_HEAD}{line}\n")
     (entry,) = plan.of(Kept)
     assert isinstance(entry.found, Kept)
-    assert (entry.line, entry.found.reason, plan.is_complete) == (4, reason, False)
+    assert (entry.line, entry.found.reason, plan.is_complete) == (
+        3 + line.count("\n") + 1,
+        reason,
+        False,
+    )
 
 
 def test_methods_on_models_that_are_not_known_are_asked_about(tmp_path: Path) -> None:
@@ -306,8 +490,15 @@ def step(trainer, loss, accelerator, last):
     assert "trainer.model.no_sync()" in kept
 
 
-def test_tests_and_annotations_name_the_units_of_fsdp2(tmp_path: Path) -> None:
+def test_tests_and_annotations_name_the_classes_of_fsdp2(tmp_path: Path) -> None:
     before = """\
+from torch.distributed.fsdp import CPUOffload, MixedPrecision
+
+
+def policies(offload: CPUOffload) -> tuple[MixedPrecision, CPUOffload]:
+    return MixedPrecision(), offload
+
+
 def wrap(model) -> FSDP:
     model = FSDP(model)
     return model if isinstance(model, (FSDP, nn.Linear)) else None
@@ -317,6 +508,12 @@ def units(model: FSDP):
     return FSDP.fsdp_modules(model)
 """
     after = """\
+
+
+def policies(offload: OffloadPolicy) -> tuple[MixedPrecisionPolicy, OffloadPolicy]:
+    return MixedPrecisionPolicy(), offload
+
+
 def wrap(model) -> FSDPModule:
     fully_shard(model)
     return model if isinstance(model, (FSDPModule, nn.Linear)) else None
@@ -325,6 +522,39 @@ def wrap(model) -> FSDPModule:
 def units(model: FSDPModule):
     return [module for module in model.modules() if isinstance(module, FSDPModule)]"""
     assert _lines(planned(tmp_path, _HEAD + before)) == after
+
+
+def test_a_norm_that_only_fsdp1_takes_of_shards_is_said(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+model = FSDP(nn.Linear(4, 4))
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+"""
+    plan = planned(tmp_path, text)
+    (said,) = [entry for entry in plan.of(Change) if not entry.found.edits]
+    assert (said.line, said.found.what) == (6, "keep `torch.nn.utils.clip_grad_norm_`")
+    assert "fix `clip-grad-util-on-fsdp1` first" in said.found.differs
+    assert not planned(tmp_path, migrated(plan)).entries
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("", "print(dist.get_rank(), dist.get_world_size())"),
+        ("sharding_strategy=S.FULL_SHARD", "print(dist.get_rank(), dist.get_world_size())"),
+        ("sharding_strategy=S.HYBRID_SHARD", None),
+        ("process_group=group", None),
+    ],
+)
+def test_the_ranks_of_a_wrapper_are_those_of_its_group(
+    arguments: str, text: str | None, tmp_path: Path
+) -> None:
+    head = f"{_HEAD}from torch.distributed.fsdp import ShardingStrategy as S\n"
+    call = f"FSDP(nn.Linear(4, 4), {arguments})"
+    plan = planned(tmp_path, f"{head}model = {call}\nprint(model.rank, model.world_size)\n")
+    if text is None:
+        assert [entry.line for entry in plan.of(Kept)] == [6]
+    else:
+        assert migrated(plan).splitlines()[-1] == text
 
 
 def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
@@ -340,9 +570,60 @@ def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
         f'{{"cells": [{cells}], "metadata": {{}}, "nbformat": 4, "nbformat_minor": 5}}'
     )
     plan = make_plan(FSDP2, [str(notebook)], {})
+    assert plan_as_text(plan).splitlines()[1:] == ["    2:1  shard `model` with `fully_shard`"]
     ((before, after),) = plan.files
     new = '"from torch.distributed.fsdp import fully_shard"'
     old = '"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP"'
     assert after.encode().decode() == before.encode().decode().replace(old, new).replace(
         "model = FSDP(model)", "fully_shard(model)"
     )
+
+
+def test_a_finding_in_the_lines_that_change_is_not_new(tmp_path: Path) -> None:
+    body = """\
+from transformers import AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+if torch.cuda.is_available():
+    sharded = FSDP(model, device_id=torch.cuda.current_device())
+else:
+    sharded = FSDP(model)
+"""
+    plan = planned(tmp_path, _HEAD + body)
+    assert [finding.rule for finding in plan.outcome.findings] == ["only-root-sharded"] * 2
+    assert migrated(plan).endswith("    sharded = model\n    fully_shard(sharded)\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "policy"),
+    [
+        ("from settings import Settings", "Settings.units"),
+        ("from settings import policy", "policy"),
+        ("from settings import *", "policy"),
+        ("import settings", "settings.policy"),
+        ("from . import settings", "settings.policy"),
+    ],
+)
+def test_settings_that_another_file_reads_stay(line: str, policy: str, tmp_path: Path) -> None:
+    settings = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+half = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+policy = ModuleWrapPolicy({nn.Linear})
+
+
+class Settings:
+    units = ModuleWrapPolicy({nn.Conv2d})
+    rate = 0.1
+"""
+    (tmp_path / "settings.py").write_text(settings)
+    call = f"FSDP(model, auto_wrap_policy={policy})"
+    plan = planned(tmp_path, f"{_HEAD}{line}\n\n\ndef main(model):\n    {call}\n")
+    assert plan.is_complete
+    after = {Path(new.path).name: new.text for _, new in plan.files}
+    assert f"shard_by_policy(model, {policy})" in after["train.py"]
+    assert "\n    units = ModuleWrapPolicy" in after["settings.py"]
+    assert ("\npolicy = ModuleWrapPolicy" in after["settings.py"]) is (policy != "Settings.units")

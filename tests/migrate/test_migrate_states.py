@@ -247,6 +247,35 @@ def planned(folder: Path, body: str, **answers: str) -> tuple[Plan, str]:
             """,
             id="generation",
         ),
+        pytest.param(
+            """
+            def resume(state):
+                if not path.startswith(f"{dist.get_rank()}-"):
+                    return
+                state = FSDP.full_optim_state_dict(
+                    model,  # on rank 0
+                    optimizer,
+                )
+                # scattered
+                scattered = FSDP.scatter_full_optim_state_dict(state, model)
+            resume({})
+            """,
+            f"""
+            def resume(state):
+                if not path.startswith(f"{{dist.get_rank()}}-"):
+                    return
+                state = get_optimizer_state_dict(
+                    # on rank 0
+                    model,
+                    optimizer,
+                    options={ONE},
+                )
+                # scattered
+                scattered = state
+            resume({{}})
+            """,
+            id="a state that nothing loads, on ranks that have a file",
+        ),
     ],
 )
 def test_text(tmp_path: Path, before: str, after: str) -> None:
@@ -259,13 +288,16 @@ def test_text(tmp_path: Path, before: str, after: str) -> None:
     ("body", "reason"),
     [
         (
-            "with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"
-            "    torch.save(model.state_dict(), path)\n",
-            "FSDP2 has no local state dict",
+            "if dist.get_rank() == 0:\n    torch.save(model.state_dict(), path)\n",
+            "only some ranks reach `model.state_dict()`, and FSDP1 and FSDP2 need all of them "
+            "there: the job hangs; let every rank run it, then migrate again",
         ),
         (
-            "if dist.get_rank() == 0:\n    torch.save(model.state_dict(), path)\n",
-            "only some ranks reach `model.state_dict()`",
+            "if dist.get_rank() == 0:\n"
+            "    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+            "        state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load(path))\n"
+            "        optimizer.load_state_dict(state)\n",
+            "only some ranks reach `FSDP.optim_state_dict_to_load(model, optimizer,...`",
         ),
         (
             "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
@@ -324,6 +356,23 @@ def test_a_type_that_an_option_chooses_is_asked_for(tmp_path: Path) -> None:
     answer = {f"line{line}:state-dict-type": "SHARDED_STATE_DICT"}
     plan, text = planned(tmp_path, body, **answer)
     assert text == "state = get_model_state_dict(model)\n"
+
+
+def test_a_local_state_is_replaced_by_the_chosen_type(tmp_path: Path) -> None:
+    body = """
+    from torch.distributed.fsdp import LocalStateDictConfig
+    policy = LocalStateDictConfig()
+    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT, policy):
+        dcp.save(model.state_dict(), checkpoint_id=path)
+    """
+    ((key, question),) = [(e.key, e.found) for e in planned(tmp_path, body)[0].of(Question)]
+    assert isinstance(question, Question)
+    assert question.choices == ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
+    plan, text = planned(tmp_path, body, **{key.replace("train.py:", "line"): question.choices[0]})
+    assert text.endswith("dcp.save(get_model_state_dict(model), checkpoint_id=path)\n")
+    assert [entry.found.differs for entry in plan.of(Change)] == [  # type: ignore[union-attr]  # Changes
+        "files with a local state dict, saved before, cannot be loaded any more"
+    ]
 
 
 def test_every_rank_gets_a_full_state_on_its_device(tmp_path: Path) -> None:

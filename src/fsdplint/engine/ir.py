@@ -300,6 +300,7 @@ class Function(Node):
     parameters: tuple[Parameter, ...]
     suite: Suite
     decorators: tuple[Expr, ...]
+    returns: Expr | None
 
     @property
     def body(self) -> tuple[Stmt, ...]:
@@ -539,7 +540,7 @@ def stored_names(kind: type[Node]) -> tuple[str, ...]:
 
 
 _FIELDS: dict[type[Node], tuple[str, ...]] = {
-    Function: ("name", "parameters", "body", "decorators", "is_generator")
+    Function: ("name", "parameters", "body", "decorators", "returns", "is_generator")
 }
 
 
@@ -550,7 +551,7 @@ def children(node: Node) -> list[Node]:
 
 def signature(function: Function) -> list[Node]:
     """Return the nodes directly below a function that are not in its suite."""
-    return _below(function, ("parameters", "decorators"))
+    return _below(function, ("parameters", "decorators", "returns"))
 
 
 def _below(node: Node, names: tuple[str, ...]) -> list[Node]:

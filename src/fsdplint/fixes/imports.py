@@ -14,9 +14,8 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.edits import apply, overlap
 from fsdplint.fixes.names import binders, dotted
+from fsdplint.fixes.wrapping import WIDTH, wrapped
 
-# Black's line length: an import that would grow longer gets a separate line.
-WIDTH = 88
 # Packages whose import has no effect that a program could miss.
 _WITHOUT_EFFECT = sys.stdlib_module_names | {"torch"}
 
@@ -162,20 +161,29 @@ class Imports:
                 edits.append(extended)
                 continue
             line = f"from {module} import {', '.join(sorted(names))}"
-            lines.setdefault(_place(self.code, self.use, module), []).append(line)
+            lines.setdefault(_place(self.code, self.use, module), []).append(self._broken(line))
         return edits + [self._inserted(at, added) for at, added in lines.items()]
+
+    def _broken(self, line: str) -> str:
+        if len(line) <= WIDTH:
+            return line
+        head, names = line.split(" import ")
+        return self.code.newline.join(wrapped(f"{head} import ({names})", self.code.unit))
 
     def _inserted(self, at: int, lines: Sequence[str]) -> Edit:
         newline = self.code.newline
         own = _own_imports(self.code, self.use)
         if own and own[0].start < at:
             indent = self.code.indentation(own[0])
-            return self.code.insert_lines(at, "".join(indent + line + newline for line in lines))
+            inner = newline.join(lines).split(newline)
+            return self.code.insert_lines(at, "".join(indent + line + newline for line in inner))
         text = "".join(line + newline for line in lines)
         following = self.code.line(at).lstrip("\f")
         if at < self.use.start and following.startswith(("import ", "from ")):
             names = {line.split()[1].split(".")[0] for line in (lines[-1], following)}
-            text += newline if len(names & sys.stdlib_module_names) == 1 else ""
+            joined = any(self.code.line_end(each.end) == at for each in self.code.imports)
+            apart = not joined and len(names & sys.stdlib_module_names) == 1
+            text += newline if apart else ""
         if not any(_top_imports(self.code, self.use)):
             above = at > 0 and self.code.line(at - 1).strip()
             text = (newline if above else "") + text
@@ -188,8 +196,9 @@ class Imports:
                 isinstance(statement, ir.ImportFrom)
                 and statement.names
                 and (statement.module, statement.level) == (module, 0)
+                and (found := _extension(self.code, statement, names)) is not None
             ):
-                return _extension(self.code, statement, names)
+                return found
         return None
 
 
@@ -263,6 +272,8 @@ def _place(code: Code, use: ir.Node, module: str) -> int:
         like = [each for each in imports if _roots(each) & sys.stdlib_module_names]
         if not like:
             return code.line_start(imports[0].start)
+    if root in sys.stdlib_module_names and like:
+        return _in_order(code, like, module)
     for statement in (like or imports)[-1:]:
         return code.line_end(statement.end)
     first = code.module.body[0]
@@ -270,6 +281,22 @@ def _place(code: Code, use: ir.Node, module: str) -> int:
         end = code.line_end(first.end)
         return end if code.line(end).strip() else code.line_end(end)
     return code.extent(first)[0]
+
+
+def _in_order(code: Code, imports: Sequence[ir.Import | ir.ImportFrom], module: str) -> int:
+    """Return the place of ``from module import …`` in imports if they are sorted, or below them."""
+    for by_kind in (True, False):
+        keys = [(by_kind and isinstance(s, ir.ImportFrom), _module(s)) for s in imports]
+        if keys == sorted(keys):
+            before = [s for s, key in zip(imports, keys, strict=True) if key < (by_kind, module)]
+            if not before:
+                return code.line_start(imports[0].start)
+            return code.line_end(before[-1].end)
+    return code.line_end(imports[-1].end)
+
+
+def _module(statement: ir.Import | ir.ImportFrom) -> str:
+    return statement.module if isinstance(statement, ir.ImportFrom) else statement.names[0][0]
 
 
 def _roots(statement: ir.Import | ir.ImportFrom) -> set[str]:
@@ -280,9 +307,10 @@ def _roots(statement: ir.Import | ir.ImportFrom) -> set[str]:
 
 def _extension(code: Code, statement: ir.ImportFrom, names: Sequence[str]) -> Edit | None:
     """Add ``names`` to an import that has room on its line, or one line for each name."""
-    if code.comments(statement.start, statement.end):
-        return None
     text = code.slice(statement)
+    last_line = statement.start + max(text.rfind("\n"), text.rfind("\r"), 0)
+    if code.comments(code.line_start(max(last_line - 1, statement.start)), statement.end):
+        return None
     added = sorted(names)
     if not text.endswith(")"):
         tail = "".join(f", {name}" for name in added)
@@ -353,7 +381,11 @@ def dropped(code: Code, binding: Binding) -> Iterator[Edit]:
     keyword = re.search(r"\bimport\b", code.slice(statement))
     offset = statement.start + (keyword.end() if keyword else 0)
     names = code.text[offset : statement.end]
-    for pattern in (rf",\s*{item}", rf"{item}\s*,\s*"):
+    commented = code.comments(statement.start, statement.end)
+    own_line = re.search(rf"^[ \t]*{item}[ \t]*,[ \t]*(?:\r\n|\r|\n)", names, re.MULTILINE)
+    if commented and own_line is not None:
+        yield code.edit(offset + own_line.start(), offset + own_line.end(), "")
+    for pattern in (rf",[\s\\]*{item}", rf"{item}\s*,\s*"):
         match = re.search(pattern, names)
-        if match is not None and not code.comments(statement.start, statement.end):
+        if match is not None and not commented:
             yield code.edit(offset + match.start(), offset + match.end(), "")

@@ -208,8 +208,8 @@ def _free(function: ir.Function) -> Names:
     for parameter in function.parameters:
         for expression in filter(None, (parameter.default, parameter.annotation)):
             _collect(expression, outer)
-    for decorator in function.decorators:
-        _collect(decorator, outer)
+    for expression in (*function.decorators, *filter(None, (function.returns,))):
+        _collect(expression, outer)
     declared = {n for s in ir.walk(function) if isinstance(s, ir.Scope) for n in s.names}
     outer.add(_without(names, set(_locals(function)) - declared))
     return outer

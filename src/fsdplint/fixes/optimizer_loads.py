@@ -63,10 +63,17 @@ def optimizer_load(
         NoFixError: the load is not found, or is no statement of its own.
     """
     name = meaning(code, convert.func)
+    if name not in CONVERTS:
+        raise NoFixError(
+            f"`{code.short(convert.func)}` is of another library if an import succeeds; {_BY_HAND}"
+        )
     if name == SCATTER_FULL_OPTIM_STATE_DICT:
         kind = StateType(optimizer=Config(rank0_only=True))
     elif name == SHARD_FULL_OPTIM_STATE_DICT:
         kind = StateType()
+    unread = _never_read(code, convert)
+    if unread is not None:
+        return unread
     load = _load(code, convert)
     statement = code.statement(load.call)
     if not isinstance(statement, ir.Expression) or statement.value is not load.call:
@@ -98,7 +105,7 @@ def _load(code: Code, convert: ir.Call) -> _Load:
                 f"`{code.short(convert)}` has arguments that `set_optimizer_state_dict` lacks; "
                 f"{_BY_HAND}"
             )
-    model, state = given["model"], given[next(n for n in positions if n.endswith("state_dict"))]
+    model, state = given["model"], given[_state_of(name)[1]]
     if model is None or state is None:
         raise NoFixError(f"`{code.short(convert)}` does not show its arguments; {_BY_HAND}")
     call, assigned = _consumer(code, convert, name)
@@ -141,6 +148,28 @@ def _consumer(code: Code, convert: ir.Call, name: str) -> tuple[ir.Call, ir.Assi
         if len(statement.targets) == 1 and isinstance(target, ir.Name):
             return _reader(code, statement, target.id), statement
     raise NoFixError(f"the `load_state_dict` that gets this state is not known; {_BY_HAND}")
+
+
+def _never_read(code: Code, convert: ir.Call) -> Rewrite | None:
+    """Return the edit of a conversion whose result nothing reads: it has the state as it is."""
+    statement = code.statement(convert)
+    if not isinstance(statement, ir.Assign) or statement.value is not convert:
+        return None
+    (target, *others), scope = statement.targets, code.function(convert)
+    if others or not isinstance(target, ir.Name) or scope is None or target.id in code.shared:
+        return None
+    named = [n for n in ir.walk(scope) if isinstance(n, ir.Name) and n.id == target.id]
+    state = argument_of(convert, *_state_of(meaning(code, convert.func)))
+    if len(named) > 1 or state is None:
+        return None
+    differs = f"nothing loads `{target.id}`, as before; call `set_optimizer_state_dict` to load it"
+    edit = code.edit(convert.start, convert.end, code.slice(state.value))
+    return Rewrite(convert, (edit,), differs, by_helper=False)
+
+
+def _state_of(name: str) -> tuple[int, str]:
+    """Return the position and the name of the parameter for the state."""
+    return next((at, each) for each, at in _PARAMETERS[name].items() if each.endswith("state_dict"))
 
 
 def _loads(call: ir.Call) -> bool:

@@ -10,10 +10,11 @@ from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError, builder
-from fsdplint.fixes.imports import WIDTH, Imports
+from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.policies import meaning, unused
 from fsdplint.fixes.state_options import Config, StateType, state_type
+from fsdplint.fixes.wrapping import WIDTH
 from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import (
@@ -34,11 +35,13 @@ class Rewrite:
     Attributes:
         node: what they replace.
         differs: what is different afterwards, "" if nothing is.
+        by_helper: a helper replaces the call; if not, what the call is given does.
     """
 
     node: ir.Node
     edits: tuple[Edit, ...]
     differs: str = ""
+    by_helper: bool = True
 
 
 def of_model(code: Code, call: ir.Call) -> ir.Expr | None:
@@ -87,18 +90,23 @@ def options(imports: Imports, arguments: str) -> list[str]:
 
 
 def replaced(code: Code, call: ir.Call, function: str, arguments: Sequence[str]) -> Edit:
-    """Replace a call, broken into lines as a formatter does if it is too long for one."""
+    """Replace a call, broken into lines as a formatter does if it is too long for one.
+
+    Comments between its arguments come above the new ones.
+    """
     text = f"{function}({', '.join(arguments)})"
     line = code.line(call.start)
     before = code.text[code.line_start(call.start) : call.start]
     after = code.line(call.end)[call.end - code.line_start(call.end) :]
-    if len(before + text + after) > WIDTH and _has_own_lines(before, after):
+    comments = code.comments_in(call.start, call.end)
+    if comments or (len(before + text + after) > WIDTH and _has_own_lines(before, after)):
         indent = line[: len(line) - len(line.lstrip())]
         inner = code.newline + indent + code.unit
         short = ", ".join(arguments)
         if len(indent + code.unit + short) > WIDTH:
             short = f",{inner}".join(arguments) + ","
-        text = f"{function}({inner}{short}{code.newline}{indent})"
+        above = "".join(f"{comment.rstrip()}{inner}" for comment in comments)
+        text = f"{function}({inner}{above}{short}{code.newline}{indent})"
     return code.edit(call.start, call.end, text)
 
 

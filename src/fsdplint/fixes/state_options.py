@@ -8,9 +8,15 @@ from fsdplint.engine import ir
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.policies import construction, meaning
-from fsdplint.knowledge.fsdp import FULL_CONFIGS, SHARDED_CONFIGS, STATE_DICT_TYPES
+from fsdplint.knowledge.fsdp import (
+    FULL_CONFIGS,
+    LOCAL_CONFIGS,
+    SHARDED_CONFIGS,
+    STATE_DICT_TYPES,
+)
 
 FULL, SHARDED, _LOCAL = "FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"
+_CONFIGS = FULL_CONFIGS | SHARDED_CONFIGS | LOCAL_CONFIGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +39,13 @@ class StateType:
     Attributes:
         full: whole tensors; if not, each rank's shards.
         optimizer: the config for states of optimizers, whose tensors go to the CPU by default.
+        was_local: it replaces a local state dict, which FSDP2 does not have.
     """
 
     full: bool = True
     model: Config = Config()
     optimizer: Config = Config(offload_to_cpu=True)
+    was_local: bool = False
 
     def taking(self, *, optimizer: bool = False) -> str:
         """Return the arguments of ``StateDictOptions`` with which each rank gets the same."""
@@ -58,6 +66,8 @@ class StateType:
 
     def differs(self, *, optimizer: bool = False) -> str:
         """Return what is different for a state that is taken, "" if nothing is."""
+        if self.was_local:
+            return "files with a local state dict, saved before, cannot be loaded any more"
         config = self.optimizer if optimizer else self.model
         if self.full and config.offload_to_cpu and not config.rank0_only:
             return (
@@ -71,6 +81,10 @@ class UnknownTypeError(NoFixError):
     """The file does not show which type a call chooses."""
 
 
+class LocalTypeError(NoFixError):
+    """The type is one that FSDP2 does not have."""
+
+
 def state_type(code: Code, choice: ir.Call, kind: str = "") -> StateType:
     """Return what a call of ``FSDP.state_dict_type`` or ``FSDP.set_state_dict_type`` chooses.
 
@@ -79,17 +93,18 @@ def state_type(code: Code, choice: ir.Call, kind: str = "") -> StateType:
 
     Raises:
         UnknownTypeError: the file does not show the type.
-        NoFixError: it does not show another argument, or FSDP2 has no counterpart.
+        LocalTypeError: FSDP2 does not have the type.
+        NoFixError: the file does not show another argument, or FSDP2 has no counterpart.
     """
-    kind = kind or _kind(code, choice)
+    kind, shown = kind or _kind(code, choice), _shown(code, choice)
     if kind == _LOCAL:
-        raise NoFixError(
+        raise LocalTypeError(
             "FSDP2 has no local state dict, and cannot read files with one; save and load a "
             "sharded or a full state dict by hand"
         )
     model = _config(code, choice, 2, "state_dict_config", Config())
     optimizer = _config(code, choice, 3, "optim_state_dict_config", Config(offload_to_cpu=True))
-    return StateType(kind == FULL, model, optimizer)
+    return StateType(kind == FULL, model, optimizer, shown == _LOCAL)
 
 
 def _made(code: Code, value: ir.Expr) -> ir.Expr | None:
@@ -99,15 +114,21 @@ def _made(code: Code, value: ir.Expr) -> ir.Expr | None:
 
 
 def _kind(code: Code, choice: ir.Call) -> str:
-    given = argument_of(choice, 1, "state_dict_type")
-    made = None if given is None else _made(code, given.value)
-    name = "" if made is None else meaning(code, made)
-    kind = name.removeprefix(STATE_DICT_TYPES)
-    if kind not in (FULL, SHARDED, _LOCAL) or kind == name:
+    kind = _shown(code, choice)
+    if not kind:
         raise UnknownTypeError(
             "the type of the state dict is not known here; replace the call by hand"
         )
     return kind
+
+
+def _shown(code: Code, choice: ir.Call) -> str:
+    """Return the name of the type that the file shows, "" for none."""
+    given = argument_of(choice, 1, "state_dict_type")
+    made = None if given is None else _made(code, given.value)
+    name = "" if made is None else meaning(code, made)
+    kind = name.removeprefix(STATE_DICT_TYPES)
+    return kind if kind in (FULL, SHARDED, _LOCAL) and kind != name else ""
 
 
 def _config(code: Code, choice: ir.Call, position: int, keyword: str, default: Config) -> Config:
@@ -118,7 +139,7 @@ def _config(code: Code, choice: ir.Call, position: int, keyword: str, default: C
             raise NoFixError(f"`{code.short(choice)}` does not show its arguments; replace it")
         return default
     known = isinstance(made, ir.Call) and meaning(code, made.func)
-    if not isinstance(made, ir.Call) or known not in FULL_CONFIGS | SHARDED_CONFIGS:
+    if not isinstance(made, ir.Call) or known not in _CONFIGS:
         raise NoFixError(
             f"the value of `{code.short(given.value)}` is not known here; replace the call by hand"
         )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from fsdplint.knowledge.collectives import DDP
 
 (CLASS,) = DDP
+# The wrapper of one process with several GPUs.
+DATA_PARALLEL = "torch.nn.DataParallel"
 
 # Its parameters after the module, in the order of the positional ones.
 ARGUMENTS = (

@@ -86,13 +86,20 @@ WRAPPER_ATTRIBUTES = frozenset(
         "_flat_param",
         "_fsdp_wrapped_module",
         "_handle",
+        "backward_prefetch",
+        "check_is_root",
         "compute_device",
         "cpu_offload",
+        "forward_prefetch",
+        "limit_all_gathers",
         "mixed_precision",
         "module",
+        "params",
         "process_group",
+        "rank",
         "sharding_strategy",
         "training_state",
+        "world_size",
     }
 )
 
@@ -142,6 +149,11 @@ FULL_CONFIGS = frozenset(
 SHARDED_CONFIGS = frozenset(
     f"torch.distributed.fsdp.{name}"
     for name in ("ShardedStateDictConfig", "ShardedOptimStateDictConfig")
+)
+# Configs of local states, which hold FSDP1's flat parameters.
+LOCAL_CONFIGS = frozenset(
+    f"torch.distributed.fsdp.{name}"
+    for name in ("LocalStateDictConfig", "LocalOptimStateDictConfig")
 )
 # Strategies that shard over the second dimension of a mesh and replicate over the first. Source: a
 # run on four ranks, torch 2.13.

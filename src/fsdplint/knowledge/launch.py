@@ -68,8 +68,9 @@ GLOBAL_RANKS: dict[str, str] = {
 TELL_LOCAL = frozenset({*LOCAL_RANKS.values(), GET_NODE_LOCAL_RANK})
 
 # Functions and methods that take a device as their argument of this position and keyword.
+SET_DEVICE = "torch.cuda.set_device"
 DEVICE_FUNCTIONS: dict[str, tuple[int, str]] = {
-    "torch.cuda.set_device": (0, "device"),
+    SET_DEVICE: (0, "device"),
     "torch.cuda.device": (0, "device"),
     TORCH_DEVICE: (0, "device"),
 }

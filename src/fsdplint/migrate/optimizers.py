@@ -36,17 +36,21 @@ def early_optimizers(context: Context) -> Iterator[Found]:
 
 def _sharded_earlier(program: Program, fact: StaleOptimizer) -> Change:
     trace = next(t for t in program.traces if fact.build in t.of(BuildOptimizer))
-    _check(program, trace, fact)
+    _check(trace, fact)
     path, node, model = _outermost(program, fact)
     code = Code.of(program.tree(path))
     statement = code.statement(node)
     imports = Imports(code, node)
     lines = _moved(code, imports, trace, fact, model)
-    lines += sharding_lines(code, imports, model)
     old = Code.of(program.tree(fact.shard.site.path))
     removed = _removed(old, fact.shard)
+    here = code.function(fact.shard.call) is code.function(node) if old is code else False
+    lines += sharding_lines(code, imports, model, variable=removed.variable if here else "")
     if removed.owner is not None and old is not code:
         raise NoFixError("the sharding is all that its block does")
+    tests = set(ir.walk(removed.owner.test)) if removed.owner is not None else set()
+    if any(g.test not in tests for g in program.own_branches(fact.shard.site, fact.build.site)):
+        raise NoFixError("only some programs shard the model")
     lines = _under(code, removed, statement, lines)
     at, _ = code.extent(statement)
     indent = code.indentation(statement)
@@ -56,15 +60,13 @@ def _sharded_earlier(program: Program, fact: StaleOptimizer) -> Change:
     return Change(program.span(fact.shard.site), what, edits, (imports,))
 
 
-def _check(program: Program, trace: Trace, fact: StaleOptimizer) -> None:
+def _check(trace: Trace, fact: StaleOptimizer) -> None:
     shard = fact.shard
     inits = [call.time for call in trace.calls(INIT)]
     if shard is not fact.last or sum(replaces(s, fact.capture) for s in trace.of(Shard)) > 1:
         raise NoFixError("several calls shard the model")
     if not inits or inits[0] > fact.capture.time:
         raise NoFixError("the process group is created after the optimizer")
-    if program.own_branches(shard.site, fact.build.site):
-        raise NoFixError("only some programs shard the model")
 
 
 def _outermost(program: Program, fact: StaleOptimizer) -> tuple[str, ir.Node, str]:
@@ -119,10 +121,12 @@ class _Removed:
 
     Attributes:
         owner: the if statement that does nothing else, and is removed as well.
+        variable: that of the loop.
     """
 
     edit: Edit
     owner: ir.If | None
+    variable: str
 
 
 def _removed(code: Code, shard: Shard) -> _Removed:
@@ -134,13 +138,14 @@ def _removed(code: Code, shard: Shard) -> _Removed:
     above = block.statements[index - 1] if index else statement
     if not (isinstance(above, ir.For) and ".broadcast(" in code.slice(above)):
         above = statement
+    variable = code.slice(above.target) if isinstance(above, ir.For) else ""
     if len(block.statements) > 1 + (above is not statement):
         start, end = code.extent(above)[0], code.extent(statement)[1]
-        return _Removed(code.delete_lines(start, end), None)
+        return _Removed(code.delete_lines(start, end), None, variable)
     owner = block.owner
     if not isinstance(owner, ir.If) or owner.orelse:
         raise NoFixError("the sharding is all that its block does")
-    return _Removed(code.delete_lines(*code.extent(owner)), owner)
+    return _Removed(code.delete_lines(*code.extent(owner)), owner, variable)
 
 
 def _under(code: Code, removed: _Removed, place: ir.Stmt, lines: Sequence[str]) -> list[str]:

@@ -33,7 +33,7 @@ from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, settings_for
 from fsdplint.sources import Sources
 
-PASSES = 6
+PASSES = 10
 # Rules on the releases that a project admits, which a migration to a newer API narrows.
 _OF_RELEASES = frozenset({"old-import-path"})
 # Passes of the cleanup, each of which removes a name of each import statement.
@@ -184,7 +184,7 @@ class _Run:
                 after = self._checked(self._settings())
             self._note(last, self.migration.leftovers(last))
         files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
-        new = [f for f in _new(self.before, after) if f.rule not in self.migration.unrelated]
+        new = list(filter(self._counts, _new(self.before, after)))
         return Plan(
             _ordered(self.entries),
             files,
@@ -214,6 +214,10 @@ class _Run:
                 return context
             self._apply(changes)
         raise MigrationError(f"the steps do not end after {PASSES} passes, please report it")
+
+    def _counts(self, finding: Finding) -> bool:
+        tolerated = finding.fix is None and finding.rule in self.migration.tolerated
+        return finding.rule not in self.migration.unrelated and not tolerated
 
     def _settings(self) -> Settings:
         return settings_for(self.scope.given, None, isolated=False)
@@ -339,15 +343,25 @@ def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def _new(before: Outcome, after: Outcome) -> tuple[Finding, ...]:
-    """Return the findings that were not there before: no line with their text had them."""
+    """Return the findings that were not there before.
+
+    These are as many as a rule has more in a file, and those first whose line had none.
+    """
     known = Counter(_identity(before, finding) for finding in before.findings)
+    more = Counter(map(_place, after.findings))
+    more.subtract(map(_place, before.findings))
     found = []
     for finding in after.findings:
         identity = _identity(after, finding)
         known[identity] -= 1
-        if known[identity] < 0:
+        if known[identity] < 0 and more[_place(finding)] > 0:
+            more[_place(finding)] -= 1
             found.append(finding)
     return tuple(found)
+
+
+def _place(finding: Finding) -> tuple[str, str]:
+    return finding.rule, finding.span.path
 
 
 def _identity(outcome: Outcome, finding: Finding) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Fixes of lint rules as a step of a migration."""
+"""Steps that are made of others: of the fixes of a rule, or for the files that may change."""
 
 from __future__ import annotations
 
@@ -19,3 +19,19 @@ def fixes_of(name: str) -> Step:
                 yield Change(finding.span, finding.fix.title, finding.fix.edits)
 
     return step
+
+
+def within(step: Step) -> Step:
+    """Return ``step`` without what it finds in files that may not be changed.
+
+    Traces lead through all files of the project, those of other programs among them.
+    """
+
+    def limited(context: Context) -> Iterator[Found]:
+        for found in step(context):
+            edits = found.edits if isinstance(found, Change) else ()
+            paths = {found.span.path, *(edit.span.path for edit in edits)}
+            if paths <= context.files:
+                yield found
+
+    return limited

@@ -14,17 +14,20 @@ from fsdplint.fixes.names import dotted, fresh
 from fsdplint.knowledge.names import DISTRIBUTED, FULLY_SHARD
 
 
-def sharding_lines(code: Code, imports: Imports, model: str, *, equal: bool = False) -> list[str]:
+def sharding_lines(
+    code: Code, imports: Imports, model: str, *, equal: bool = False, variable: str = ""
+) -> list[str]:
     """Return lines that shard ``model``, which begins with the weights and buffers of rank 0.
 
     Args:
         equal: all ranks have the same already.
+        variable: a name for the loop over tensors that is free, else one is chosen.
     """
     shard = imports.name(*FULLY_SHARD.rsplit(".", 1))
     lines = []
     if not equal:
         dist = imports.module(DISTRIBUTED, "dist")
-        tensor = fresh(code, imports.use, "tensor")
+        tensor = variable or fresh(code, imports.use, "tensor")
         lines = [
             f"for {tensor} in (*{model}.parameters(), *{model}.buffers()):",
             f"{code.unit}{dist}.broadcast({tensor}.detach(), src=0)",
@@ -44,7 +47,7 @@ def unwrap(
     outside = (call.start, module.start), (module.end, call.end)
     if any(code.comments(*ends) for ends in outside):
         raise NoFixError(f"a comment is between the arguments of `{code.short(call.func)}`")
-    path, text = dotted(module), _on_its_own(code, module)
+    path, text = dotted(module), on_its_own(code.slice(module))
     target = _target(statement, call)
     if path is not None and path == target:
         lines = sharding_lines(code, imports, path, equal=equal)
@@ -83,9 +86,8 @@ def _target(statement: ir.Stmt, call: ir.Call) -> str | None:
     return None if others else dotted(first)
 
 
-def _on_its_own(code: Code, module: ir.Expr) -> str:
-    """Return the text of ``module``, in parentheses if it needs those of the call around it."""
-    text = code.slice(module)
+def on_its_own(text: str) -> str:
+    """Return the text of an expression, in parentheses if it needs those of the call around it."""
     try:
         ast.parse(text)
     except SyntaxError:

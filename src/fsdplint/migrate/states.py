@@ -30,7 +30,7 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.load_state import load_state
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.checkpoints import HELPERS
+from fsdplint.knowledge.checkpoints import HELPERS, LOADS, SAVES
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
@@ -217,6 +217,8 @@ def _uses(program: Program, name: str, handled: set[ir.Node]) -> Iterator[_Use]:
     """Yield the calls of a method on what surely is sharded by then, each once."""
     seen: set[ir.Node] = set(handled)
     for trace in program.traces:
+        if trace.calls(*SAVES, *LOADS):
+            continue  # its states are meant to be shards
         for call in trace.calls(name):
             if call.site.node not in seen and _is_sharded(trace, call):
                 use = _use(program, call)

@@ -132,6 +132,8 @@ class Migration:
         leftovers: finds what a complete migration has left none of, in its result.
         unrelated: names of rules whose findings do not come from the migration, and become visible
             only because the engine follows programs that shard.
+        tolerated: names of rules whose findings may stay if they have no fix: the result is right,
+            and could be better.
         ranks_before: how many ranks prove the program before, None for as many as after.
         shards: whether the program has to shard with FSDP2 after it.
         whole_run: whether a proof needs the run to its end, where programs save.
@@ -143,6 +145,7 @@ class Migration:
     cleanup: Step
     leftovers: Step
     unrelated: frozenset[str] = frozenset()
+    tolerated: frozenset[str] = frozenset()
     ranks_before: int | None = None
     shards: bool = True
     whole_run: bool = False

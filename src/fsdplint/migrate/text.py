@@ -16,7 +16,8 @@ def plan_as_text(plan: Plan) -> str:
     lines: list[str] = []
     for path, entries in groupby(plan.entries, key=lambda entry: entry.path):
         lines.append(f"{shown(plan.outcome, path)}")
-        lines += [f"  {entry.line:>5}  {printable(text)}" for entry, text in _texts(entries)]
+        for entry, text in _texts(entries):
+            lines.append(f"  {_line(plan, entry):>5}  {printable(text)}")
     for finding in plan.new:
         where = located(plan.outcome, finding.span)
         lines.append(f"{where}: new finding after the migration: {finding.rule}: {finding.message}")
@@ -27,6 +28,12 @@ def plan_as_text(plan: Plan) -> str:
         lines.append(f"{shown(plan.outcome, path)}: needs a newer PyTorch than the project admits")
     lines += sorted({f"  {printable(finding.message)}" for finding in plan.late})
     return "".join(f"{line}\n" for line in lines)
+
+
+def _line(plan: Plan, entry: Entry) -> str:
+    """Return the number of the line, in a notebook that of its cell and the line in there."""
+    cell = plan.outcome.sources[entry.path].cell(entry.line)
+    return f"{cell[0]}:{cell[1]}" if cell else str(entry.line)
 
 
 def _texts(entries: Iterator[Entry]) -> Iterator[tuple[Entry, str]]:

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.imports import Binding, bindings, dropped
-from fsdplint.knowledge.ddp import CLASS, COMM_HOOKS
+from fsdplint.knowledge.ddp import CLASS, COMM_HOOKS, DATA_PARALLEL
 from fsdplint.knowledge.names import DISTRIBUTED, FULLY_SHARD, canonical
 from fsdplint.migrate.step import Change, Context, Found
 
 # What a migration replaces, or has added to a file whose sharding a later step moved to another.
-_NAMES = frozenset({CLASS, COMM_HOOKS, FULLY_SHARD, DISTRIBUTED, "torch.nn.DataParallel"})
+_NAMES = frozenset({CLASS, COMM_HOOKS, DATA_PARALLEL, DISTRIBUTED, FULLY_SHARD})
 
 
 def unused_imports(context: Context) -> Iterator[Found]:

@@ -9,7 +9,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import argument
 from fsdplint.engine.facts.repeated_blocks import block_containers
-from fsdplint.engine.facts.sharding import unfollowed_sharding
+from fsdplint.engine.facts.sharding import only_replicates, unfollowed_sharding
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.modules import is_module
@@ -79,7 +79,7 @@ def root_only_shards(program: Program) -> Iterator[RootOnly]:
         for shard in trace.of(Shard):
             if shard.site.frames() in spoiled or shard.wraps_children is not False:
                 continue
-            if _chooses_policy(program, shard):
+            if _chooses_policy(program, shard) or only_replicates(trace, shard):
                 continue
             found = block_containers(shard.module)
             idle = _idle_policy(program, shard)

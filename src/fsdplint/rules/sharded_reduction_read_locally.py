@@ -13,9 +13,12 @@ from fsdplint.engine.interpreter.events import Read, Sharding, Trace
 from fsdplint.engine.interpreter.shape import exits, exits_cleanly
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
-from fsdplint.finding import Edit, Fix, Safety, Severity
+from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.names import DTENSOR
 from fsdplint.knowledge.tensors import WHOLE_SINCE
 from fsdplint.rule import Report, declare
 
@@ -146,12 +149,8 @@ def _fix(program: Program, fact: LocalRead) -> Fix | Declined:
         return Declined(
             "the value is reduced in one function and read in another; call `full_tensor` by hand"
         )
-    if program.sometimes_without(site, fact.shard.site):
-        return Declined(
-            "the model is not always sharded, and a plain tensor has no `full_tensor`; call it by "
-            "hand where the model is sharded"
-        )
-    return combine(Code.of(program.tree(site.path)), site.node)
+    plain = program.sometimes_without(site, fact.shard.site)
+    return combine(Code.of(program.tree(site.path)), site.node, may_be_plain=plain)
 
 
 _WHOLE = ".full_tensor()"
@@ -160,33 +159,39 @@ _PRIMARY = (ir.Name, ir.Attribute, ir.Call, ir.Subscript)
 
 
 @builder
-def combine(code: Code, read: ir.Node) -> Fix:
+def combine(code: Code, read: ir.Node, *, may_be_plain: bool = False) -> Fix:
     """Reduce the value over all ranks before it is read.
 
     Args:
         read: the call of ``item``, ``float`` or the like, or the expression that is read itself.
+        may_be_plain: the model is not always sharded, and a plain tensor has no `full_tensor`.
     """
-    edits = tuple(_edits(code, read))
-    return Fix("reduce over all ranks with `full_tensor()` first", Safety.UNSAFE, edits)
+    start, end, is_primary = _value(code, read)
+    edits = [code.edit(end, end, _WHOLE)]
+    if may_be_plain:
+        imports = Imports(code, read)
+        name = fresh(code, read, "value")
+        test = f"isinstance({name} := {code.text[start:end]}, "
+        test += f"{imports.name(*DTENSOR.rsplit('.', 1))})"
+        whole = code.edit(start, end, f"({name}{_WHOLE} if {test} else {name})")
+        edits = [whole, *imports.edits()]
+    elif not is_primary:
+        edits = [code.edit(start, start, "("), code.edit(end, end, f"){_WHOLE}")]
+    return Fix("reduce over all ranks with `full_tensor()` first", Safety.UNSAFE, tuple(edits))
 
 
-def _edits(code: Code, read: ir.Node) -> Iterator[Edit]:
+def _value(code: Code, read: ir.Node) -> tuple[int, int, bool]:
+    """Return the ends of the expression that is read, and whether an attribute can follow it."""
     method = read.func if isinstance(read, ir.Call) else None
     if isinstance(method, ir.Attribute) and method.attr == "item":
-        dot = code.text.rindex(".", method.value.end, method.end)
-        yield code.edit(dot, dot, _WHOLE)
-        return
+        return read.start, code.text.rindex(".", method.value.end, method.end), True
     if isinstance(read, ir.Call) and _reads_argument(read):
         read = read.args[0].value
     elif isinstance(read, ir.Call) and _is_asked(read):
         raise NoFixError(
             f"`{code.short(read)}` reads several values; call `full_tensor` on each by hand"
         )
-    if isinstance(read, _PRIMARY):
-        yield code.edit(read.end, read.end, _WHOLE)
-    else:
-        yield code.edit(read.start, read.start, "(")
-        yield code.edit(read.end, read.end, f"){_WHOLE}")
+    return read.start, read.end, isinstance(read, _PRIMARY)
 
 
 def _reads_argument(call: ir.Call) -> bool:

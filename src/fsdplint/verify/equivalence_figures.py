@@ -88,6 +88,7 @@ def structure(found: Compared, seen: Losses) -> str:
         _parameters(found)
         or _precision(found)
         or _counts(seen)
+        or _infinite(seen)
         or next(filter(None, map(_lacking, found.checkpoints)), "")
     )
 
@@ -156,11 +157,17 @@ def _counts(seen: Losses) -> str:
     return ""
 
 
+def _infinite(seen: Losses) -> str:
+    for rank, at, was, _ in seen.pairs:
+        if not math.isfinite(was):
+            where = f"backward pass {at} of rank {rank}"
+            return f"the loss is {was} before the migration ({where}), so that it says nothing"
+    return ""
+
+
 def _losses(seen: Losses, tolerance: float) -> str:
     for rank, at, was, now in seen.pairs:
         where = f"backward pass {at} of rank {rank}"
-        if not math.isfinite(was):
-            return f"the loss is {was} before the migration ({where}), so that it says nothing"
         if _relative(was, now) > tolerance:
             data = f"; batch {seen.batch[1]} of rank {seen.batch[0]} differs" if seen.batch else ""
             return (

@@ -253,13 +253,23 @@ def _may_summon(program: Program, path: str, context: ir.Expr, handed_on: bool) 
 
 def is_two_dimensional(trace: Trace, shard: Sharding) -> bool:
     """Whether a sharding call is given a mesh that is seen to be made with two dimensions."""
+    return any(len(shape.items) == 2 for shape in _mesh_shapes(trace, shard))
+
+
+def only_replicates(trace: Trace, shard: Sharding) -> bool:
+    """Whether a sharding call is given a mesh that is seen to shard over one rank each."""
+    sizes = [must_be(shape.items[-1]) for shape in _mesh_shapes(trace, shard) if shape.items]
+    return any(isinstance(size, Const) and size.value == 1 for size in sizes)
+
+
+def _mesh_shapes(trace: Trace, shard: Sharding) -> Iterator[Sequence]:
+    """Yield the shape that a sharding call's mesh is made with, if all of it is known."""
     mesh = must_be(shard.keywords.get("mesh"))
-    shapes = [
-        made.argument(1, "mesh_shape")
-        for made in trace.calls(*MESHES)
-        if mesh is not None and must_be(made.result) is mesh
-    ]
-    return any(isinstance(s, Sequence) and len(s.items) == 2 and not s.rest for s in shapes)
+    for made in trace.calls(*MESHES):
+        shape = made.argument(1, "mesh_shape")
+        ours = mesh is not None and must_be(made.result) is mesh
+        if ours and isinstance(shape, Sequence) and not shape.rest:
+            yield shape
 
 
 def is_gathered(trace: Trace, shard: Shard, time: int) -> bool:

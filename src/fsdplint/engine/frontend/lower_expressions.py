@@ -152,7 +152,7 @@ class Expressions:
         parameters = self.parameters(node.params)
         lowered = ir.LoweredSuite((body,), False)
         suite = ir.Suite(value.start, value.end, lowered)
-        function = ir.Function(*self.at(node), "<lambda>", parameters, suite, ())
+        function = ir.Function(*self.at(node), "<lambda>", parameters, suite, (), None)
         return ir.Lambda(*self.at(node), function)
 
     def visit_IfExp(self, node: cst.IfExp) -> ir.Expr:

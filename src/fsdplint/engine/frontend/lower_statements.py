@@ -142,6 +142,7 @@ class _Lowering(Expressions):
             self.parameters(node.params),
             self.function_suite(node.body),
             self.decorators(node.decorators),
+            None if node.returns is None else self.expr(node.returns.annotation),
         )
         return ir.FunctionDef(*self.at(node), function)
 

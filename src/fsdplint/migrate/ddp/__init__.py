@@ -7,13 +7,16 @@ from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
 from fsdplint.migrate.optimizers import early_optimizers
-from fsdplint.migrate.rules import fixes_of
+from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
 from fsdplint.migrate.tidy import unused_imports
 
 # Steps on programs whose model is sharded by now.
-ADAPTING = (fixes_of("fsdp1-api-on-fsdp2-model"), early_optimizers, gathers, loads, unseen)
+ADAPTING = (
+    fixes_of("fsdp1-api-on-fsdp2-model"),
+    *map(within, (early_optimizers, gathers, loads, unseen)),
+)
 
 # Rules on mistakes that a program has before as well; they hold up no migration.
 UNRELATED = frozenset(
@@ -38,6 +41,8 @@ UNRELATED = frozenset(
     }
 )
 
+TOLERATED = frozenset({"only-root-sharded"})
+
 DDP = Migration(
     "ddp",
     (wrappers, prefixes, uses, *ADAPTING),
@@ -45,4 +50,5 @@ DDP = Migration(
     unused_imports,
     leftovers,
     UNRELATED,
+    TOLERATED,
 )

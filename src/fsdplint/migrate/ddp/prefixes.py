@@ -1,4 +1,4 @@
-"""Checkpoints of DDP's wrapper, whose names begin with ``module.``."""
+"""Checkpoints of wrappers, whose names begin with ``module.``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.gather_state import receiver
 from fsdplint.fixes.names import dotted
-from fsdplint.knowledge.ddp import CLASS
+from fsdplint.knowledge.fsdp import WRAPPERS
 from fsdplint.migrate.step import Change, Context, Found
 
 _STRIPPED = '{{name.removeprefix("module."): value for name, value in {}.items()}}'
@@ -17,7 +17,7 @@ _STRIPPED = '{{name.removeprefix("module."): value for name, value in {}.items()
 
 def prefixes(context: Context) -> Iterator[Found]:
     """Yield a change for each load into a wrapper, which is made while its construction shows."""
-    for code in context.codes("DistributedDataParallel", "DDP"):
+    for code in context.codes("DataParallel", "DDP"):
         wrappers = _wrappers(context, code)
         for node in ir.walk(code.module):
             target = receiver(node)
@@ -31,7 +31,7 @@ def prefixes(context: Context) -> Iterator[Found]:
             if state is not None and not early:
                 text = _STRIPPED.format(code.slice(state.value))
                 edit = code.edit(state.value.start, state.value.end, text)
-                what = "load checkpoints of DDP's wrapper, too, whose names begin with `module.`"
+                what = "load checkpoints of the wrapper, too, whose names begin with `module.`"
                 yield Change(code.edit(node.start, node.end, "").span, what, (edit,))
 
 
@@ -40,7 +40,7 @@ def _wrappers(context: Context, code: Code) -> dict[str, ir.Call]:
     found: dict[str, ir.Call] = {}
     for node in ir.walk(code.module):
         call = node.value if isinstance(node, ir.Assign) else None
-        if isinstance(call, ir.Call) and context.name(code, call.func) == CLASS:
+        if isinstance(call, ir.Call) and context.name(code, call.func) in WRAPPERS:
             assert isinstance(node, ir.Assign)
             names = map(dotted, node.targets)
             found.update((name, call) for name in names if name is not None)

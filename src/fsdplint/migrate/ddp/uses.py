@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Span
+from fsdplint.fixes.arguments import argument_of, without
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.ddp import CLASS, METHODS, PROMISE, SYNC_ATTRIBUTE, ZERO
@@ -59,10 +60,21 @@ def _call(context: Context, code: Code, call: ir.Call) -> Found | None:
     if name == "register_comm_hook":
         raise NoFixError(METHODS[name])
     if context.name(code, call.func) in ZERO:
-        raise NoFixError(
-            "FSDP2 divides optimizer states already; build the inner optimizer by hand"
-        )
+        return _inner_optimizer(code, call)
     return None
+
+
+def _inner_optimizer(code: Code, call: ir.Call) -> Change:
+    """Build the optimizer itself: FSDP2 divides its states between ranks already."""
+    own = {"optimizer_class", "process_group", "parameters_as_bucket_view", "overlap_with_ddp"}
+    given = argument_of(call, 1, "optimizer_class")
+    if given is None or any(code.comments(each.start, each.end) for each in call.args):
+        raise NoFixError("its optimizer does not show; build that without this class by hand")
+    kept = [each for each in call.args if each.keyword not in own and each is not given]
+    name = code.edit(call.func.start, call.func.end, code.slice(given.value))
+    edits = (name, *without(code, call.args, kept))
+    what = f"build `{code.slice(given.value)}` itself: FSDP2 divides its state between ranks"
+    return Change(_span(code, call), what, edits)
 
 
 def _check_written(code: Code, flag: ir.Attribute) -> None:

@@ -7,6 +7,7 @@ from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.methods import methods
+from fsdplint.migrate.fsdp2.norms import norms
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.unused import unused
@@ -16,7 +17,7 @@ from fsdplint.migrate.step import Migration
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(states, full_params),
+        *(norms, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods),
     ),

@@ -46,3 +46,18 @@ def _is_bound(code: Code, name: ir.Name) -> bool:
         or any(parameter.name == name.id for parameter in each.parameters)
         for each in functions
     )
+
+
+def are_alternatives(code: Code, one: ir.Node, other: ir.Node) -> bool:
+    """Return whether two nodes are in different arms of an ``if`` statement."""
+    around, inner = {other, *code.ancestors(other)}, one
+    for above in code.ancestors(one):
+        if above in around:
+            if not isinstance(above, ir.If):
+                return False
+            for mine, others in ((above.body, above.orelse), (above.orelse, above.body)):
+                if inner in mine:
+                    return any(each in around for each in others)
+            return False
+        inner = above
+    return False

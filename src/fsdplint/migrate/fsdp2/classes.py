@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import without
 from fsdplint.fixes.code import Code, NoFixError
-from fsdplint.fixes.imports import Imports, bindings
+from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.fsdp import WRAPPER_ATTRIBUTES
-from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE, canonical
+from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE
+from fsdplint.knowledge.policies import (
+    CPU_OFFLOAD,
+    MIXED_PRECISION,
+    MIXED_PRECISION_POLICY,
+    OFFLOAD_POLICY,
+)
 from fsdplint.knowledge.scaling import GRAD_SCALER, SHARDED_SCALER
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
 from fsdplint.migrate.fsdp2.settings import arguments
+from fsdplint.migrate.fsdp2.strategies import HYBRID, mentioned
 from fsdplint.migrate.step import Change, Context, Found, Kept
+
+_CLASSES = {
+    FSDP1: FSDP2_MODULE,
+    MIXED_PRECISION: MIXED_PRECISION_POLICY,
+    CPU_OFFLOAD: OFFLOAD_POLICY,
+}
 
 
 def tests(context: Context) -> Iterator[Found]:
     """Yield a change for each `isinstance(…, FSDP)`, annotation and `FSDP.fsdp_modules(…)`."""
-    for code in context.codes(*FSDP1_WORDS):
-        for node in code.walk(*FSDP1_WORDS):
+    words = (*FSDP1_WORDS, "MixedPrecision", "CPUOffload")
+    for code in context.codes(*words):
+        for node in code.walk(*words):
             if isinstance(node, ir.Call) and context.name(code, node.func) == FSDP1_UNITS:
                 yield _units(code, node)
             for named in _named(node):
-                if context.name(code, named) == FSDP1:
+                new = _CLASSES.get(context.name(code, named))
+                if new is not None:
                     imports = Imports(code, named)
-                    name = imports.name(*FSDP2_MODULE.rsplit(".", 1))
+                    name = imports.name(*new.rsplit(".", 1))
                     edit = code.edit(named.start, named.end, name)
-                    what = "test for `FSDPModule`, the class of FSDP2's units"
-                    if not isinstance(node, ir.Call):
-                        what = "annotate with `FSDPModule`, the class of FSDP2's units"
-                    yield Change(edit.span, what, (edit,), (imports,))
-        yield from _returned(code)
+                    verb = "test for" if isinstance(node, ir.Call) else "annotate with"
+                    units = ", the class of FSDP2's units" if new == FSDP2_MODULE else ""
+                    yield Change(edit.span, f"{verb} `{name}`{units}", (edit,), (imports,))
 
 
 def _named(node: ir.Node) -> Iterator[ir.Expr]:
@@ -45,25 +57,11 @@ def _named(node: ir.Node) -> Iterator[ir.Expr]:
         found = node.args[1].value
     elif isinstance(node, (ir.Parameter, ir.Declare)):
         found = node.annotation
+    elif isinstance(node, ir.Function):
+        found = node.returns
     for each in ir.walk(found) if found is not None else ():
         if isinstance(each, (ir.Name, ir.Attribute)):
             yield each
-
-
-def _returned(code: Code) -> Iterator[Found]:
-    """Yield a change for each annotation of what a function returns, which the IR leaves out."""
-    names = [b.name for b in bindings(code) if canonical(b.target) == FSDP1]
-    for name in names:
-        for match in re.finditer(rf"->\s*({re.escape(name)})\s*:", code.text):
-            if code.in_string(match.start()) or code.comments(
-                code.line_start(match.start()), match.start()
-            ):
-                continue
-            at = next(each for each in code.module.body if each.end > match.start())
-            imports = Imports(code, at)
-            edit = code.edit(*match.span(1), imports.name(*FSDP2_MODULE.rsplit(".", 1)))
-            what = "annotate with `FSDPModule`, the class of FSDP2's units"
-            yield Change(edit.span, what, (edit,), (imports,))
 
 
 def _units(code: Code, call: ir.Call) -> Change:
@@ -106,12 +104,16 @@ def attributes(context: Context) -> Iterator[Found]:
                 continue
             call = calls.get(dotted(node.value) or "")
             if call is not None:
-                yield _without_wrapper(code, node, call)
+                yield _without_wrapper(context, code, node, call)
 
 
-def _without_wrapper(code: Code, read: ir.Attribute, call: ir.Call) -> Found:
-    """Read what the wrapper was given, if that is its process group."""
+def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.Call) -> Found:
+    """Read the process group that the wrapper was given, or the rank or the size of all ranks."""
     span = code.edit(read.start, read.end, "").span
+    if read.attr in ("rank", "world_size") and _shards_over_all(context, code, call):
+        imports = Imports(code, read)
+        text = f"{imports.module(DISTRIBUTED, 'dist')}.get_{read.attr}()"
+        return Change(span, f"call `{text}`", (code.edit(read.start, read.end, text),), (imports,))
     if read.attr != "process_group":
         reason = f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
         return Kept(span, f"`{code.slice(read)}`", reason)
@@ -124,6 +126,18 @@ def _without_wrapper(code: Code, read: ir.Attribute, call: ir.Call) -> Found:
         return Kept(span, f"`{code.slice(read)}`", str(reason))
     edit = code.edit(read.start, read.end, text)
     return Change(span, f"name the process group, which is `{text}`", (edit,), (imports,))
+
+
+def _shards_over_all(context: Context, code: Code, call: ir.Call) -> bool:
+    """Return whether the process group of a wrapper is the default one, whatever it shards."""
+    try:
+        given = arguments(code, call)
+    except NoFixError:
+        return False
+    if "process_group" in given or "device_mesh" in given:
+        return False
+    possible = mentioned(context) if "sharding_strategy" in given else frozenset()
+    return possible is not None and not possible & HYBRID
 
 
 def _assigned(code: Code, call: ir.Call) -> str | None:

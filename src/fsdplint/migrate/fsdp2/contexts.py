@@ -10,6 +10,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.modules import ENABLE_WRAP, WRAP_CALL
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
+from fsdplint.migrate.fsdp2.filled import passed_on
 from fsdplint.migrate.fsdp2.settings import UndecidedError, settings_of
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
@@ -24,7 +25,7 @@ def contexts(context: Context) -> Iterator[Found]:
             if not isinstance(made, ir.Call) or context.name(code, made.func) != ENABLE_WRAP:
                 continue
             try:
-                yield _unwrapped(context, code, node, made)
+                yield passed_on(code, made) or _unwrapped(context, code, node, made)
             except UndecidedError as undecided:
                 yield undecided.question
             except NoFixError as reason:

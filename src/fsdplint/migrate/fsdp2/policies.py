@@ -32,6 +32,7 @@ def policies(context: Context) -> Iterator[Found]:
     """
     if any(True for code in context.codes(*FSDP1_WORDS) for _ in fsdp1_calls(context, code)):
         return
+    each_says = _each_says(context)
     for code in context.codes("MixedPrecision", "CPUOffload"):
         for node in ir.walk(code.module):
             if not isinstance(node, ir.Call):
@@ -40,28 +41,72 @@ def policies(context: Context) -> Iterator[Found]:
             span = code.edit(node.start, node.end, "").span
             try:
                 if name == MIXED_PRECISION:
-                    yield _precision(code, node)
+                    yield _precision(code, node, each_says=each_says)
                 elif name == CPU_OFFLOAD:
                     yield _offload(code, node)
             except NoFixError as reason:
                 yield Kept(span, f"`{code.short(node)}`", str(reason))
 
 
-def _precision(code: Code, made: ir.Call) -> Change:
-    """Keep the dtypes; whether inputs are cast is said where a unit gets the policy."""
+def _each_says(context: Context) -> bool:
+    """Return whether policies differ in what they cast, so that each has to say it."""
+    try:
+        return len(castings(context)) > 1
+    except NoFixError:
+        return False  # it is kept, where it is made
+
+
+def castings(context: Context) -> set[tuple[bool, bool]]:
+    """Return whether the root, and the other units, cast inputs, by all policies there are.
+
+    Raises:
+        NoFixError: a policy does not show it, or some have the root cast and others do not.
+    """
+    found = {
+        casts_inputs(code, node)
+        for code in context.codes("MixedPrecision")
+        for node in ir.walk(code.module)
+        if isinstance(node, ir.Call) and context.name(code, node.func) == MIXED_PRECISION
+    }
+    if len({root for root, _ in found}) > 1:
+        raise NoFixError(
+            "some policies of the program have the root cast its inputs and others do not; build "
+            "a `MixedPrecisionPolicy` for the root and one for its blocks by hand"
+        )
+    return found
+
+
+def _precision(code: Code, made: ir.Call, *, each_says: bool) -> Change:
+    """Keep the dtypes.
+
+    Args:
+        each_says: the policy says whether a unit casts its inputs, and not the place that gives it
+            the policy.
+    """
     imports = Imports(code, made)
     if any(each.star for each in made.args):
         raise NoFixError("its arguments are not all written out; build the policy by hand")
-    casts_inputs(code, made)
-    kept = [each for each in made.args if _field(made, each) in _KEPT]
+    _, blocks = casts_inputs(code, made)
+    # FSDP2's default is True.
+    names = (*_KEPT, "cast_forward_inputs") if each_says and not blocks else _KEPT
+    kept = [each for each in made.args if _field(made, each) in names]
     name = imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
     edits = [code.edit(made.func.start, made.func.end, name), *_without(code, made, kept)]
     if argument(made, "param_dtype") is not None and argument(made, "reduce_dtype") is None:
         edits = _with_reduction(code, made, edits)
+    if len(names) > len(_KEPT) and argument(made, "cast_forward_inputs") is None:
+        at = kept[-1].end if kept else made.end - 1
+        apart = f",{code.newline}{code.indentation(kept[-1])}" if _on_own_line(code, kept) else ", "
+        text = f"{apart if kept else ''}cast_forward_inputs=False"
+        edits.append(code.edit(at, at, text))
     span = code.edit(made.start, made.end, "").span
     differs = _BUFFERS if argument(made, "buffer_dtype") is not None else ""
     what = "replace `MixedPrecision` by `MixedPrecisionPolicy`"
     return Change(span, what, tuple(edits), (imports,), differs)
+
+
+def _on_own_line(code: Code, kept: list[ir.Argument]) -> bool:
+    return bool(kept) and code.starts_line(kept[-1])
 
 
 def _without(code: Code, made: ir.Call, kept: list[ir.Argument]) -> list[Edit]:

@@ -6,18 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.events import Shard
-from fsdplint.engine.interpreter.values import Symbol, must_be
 from fsdplint.finding import Span
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted, fresh
+from fsdplint.fixes.wrapping import on_one_line
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
-from fsdplint.knowledge.policies import MIXED_PRECISION, MIXED_PRECISION_POLICY
+from fsdplint.knowledge.policies import MIXED_PRECISION_POLICY
 from fsdplint.migrate.fsdp2.calls import definition
-from fsdplint.migrate.fsdp2.policies import casts_inputs
+from fsdplint.migrate.fsdp2.filled import items
+from fsdplint.migrate.fsdp2.policies import castings
+from fsdplint.migrate.fsdp2.strategies import (
+    HYBRID,
+    KEEPING,
+    TWO_DIMENSIONAL,
+    enumeration,
+    is_one_of,
+    mentioned,
+)
+from fsdplint.migrate.fsdp2.units import has_units
+from fsdplint.migrate.sharding import on_its_own
 from fsdplint.migrate.step import Context, Question
 
 # The answers to which strategy an expression selects.
@@ -87,14 +97,10 @@ def _unpacked(code: Code, value: ir.Expr) -> Mapping[str, ir.Expr]:
     unpacks = [n for n in uses if getattr(code.parent(n), "star", "") == "**"]
     if name is not None and len(uses) - len(unpacks) != 1:
         raise hidden
-    if isinstance(made, ir.DictDisplay):
-        keys = [key.value if isinstance(key, ir.Constant) else None for key, _ in made.items]
-        if all(isinstance(key, str) for key in keys):
-            return {str(key): item for key, (_, item) in zip(keys, made.items, strict=True)}
-    is_dict = isinstance(made, ir.Call) and dotted(made.func) == "dict"
-    if isinstance(made, ir.Call) and is_dict and all(each.keyword for each in made.args):
-        return {str(each.keyword): each.value for each in made.args}
-    raise hidden
+    found = items(made)
+    if found is None:
+        raise hidden
+    return found
 
 
 def settings_of(
@@ -106,11 +112,13 @@ def settings_of(
         NoFixError: one has no counterpart.
         UndecidedError: one leaves a choice that has no answer yet.
     """
-    given = arguments(code, call)
+    given = {
+        name: value
+        for name, value in arguments(code, call).items()
+        if not (isinstance(value, ir.Constant) and value.value in (None, False))
+    }
     made = _Conversion(context, code, call, imports, Settings(model), given)
     for name, value in given.items():
-        if isinstance(value, ir.Constant) and value.value in (None, False):
-            continue
         convert = _CONVERSIONS.get(name)
         if convert is not None:
             convert(made, value)
@@ -126,7 +134,6 @@ _NEEDLESS = frozenset(
         "backward_prefetch",
         "forward_prefetch",
         "limit_all_gathers",
-        "param_init_fn",
         "use_orig_params",
     }
 )
@@ -157,12 +164,15 @@ class _Conversion:
         return '"cpu"' if cpu else '"cuda"'
 
     def text(self, value: ir.Expr) -> str:
-        """Return the source of a value, its later lines indented as far as the statement is."""
-        lines = self.code.slice(value).splitlines()
-        last = lines[-1]
-        extra = len(last) - len(last.lstrip()) if len(lines) > 1 else 0
+        """Return the source of a value, on as many lines as its comments need.
+
+        It is in parentheses if it is on several lines and has no others of its own.
+        """
+        lines = on_one_line(self.code, value).splitlines()
+        was = self.code.indentation(value)
         own = self.code.indentation(self.code.statement(self.call))
-        return self.code.newline.join([lines[0], *(f"{own}{line[extra:]}" for line in lines[1:])])
+        later = (f"{own}{line.removeprefix(was)}" for line in lines[1:])
+        return on_its_own(self.code.newline.join([lines[0], *later]))
 
     def mesh(self, sizes: str) -> str:
         make = self.imports.name(DEVICE_MESH_PACKAGE, "init_device_mesh")
@@ -170,44 +180,60 @@ class _Conversion:
         return f"{make}({self.device_type}, ({sizes}){names})"
 
     def strategy(self, value: ir.Expr) -> None:
-        kind = self._kind(value)
-        if kind.endswith(("SHARD_GRAD_OP", "ZERO2")):
-            self.settings.shared["reshard_after_forward"] = "False"
-        if "device_mesh" in self.given or "process_group" in self.given:
-            return
-        world = f"{self.dist}.get_world_size()"
-        if kind in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
-            torch = self.imports.module("torch", "torch")
-            node = f"{torch}.cuda.device_count()"
-            self.settings.shared["mesh"] = self.mesh(f"{world} // {node}, {node}")
-        elif kind == "NO_SHARD":
-            self.settings.shared["mesh"] = self.mesh(f"{world}, 1")
-
-    def _kind(self, value: ir.Expr) -> str:
-        """Return the name of a strategy, by the text or by what the program does.
-
-        Raises:
-            UndecidedError: neither shows it.
-        """
         name = self.context.name(self.code, definition(self.code, value))
-        if name.startswith(SHARDING_STRATEGIES):
-            return name.removeprefix(SHARDING_STRATEGIES)
-        shards = [
-            shard
-            for trace in self.context.program.traces
-            for shard in trace.of(Shard)
-            if shard.call is self.call and shard.strategy is not None
-        ]
-        kinds = {_symbol(shard) for shard in shards}
-        if len(kinds) == 1 and (kind := kinds.pop()):
-            return kind
-        question = Question(
-            self.span,
-            "sharding-strategy",
-            f"Which strategy does `{self.code.short(value)}` select?",
-            tuple(_STRATEGIES),
-        )
-        return _STRATEGIES.get(decided(self.context, question), "FULL_SHARD")
+        if not name.startswith(SHARDING_STRATEGIES):
+            possible = mentioned(self.context)
+            if possible is not None:
+                self._strategy_at_run_time(value, possible)
+                return
+            question = Question(
+                self.span,
+                "sharding-strategy",
+                f"Which strategy does `{self.code.short(value)}` select?",
+                tuple(_STRATEGIES),
+            )
+            name = _STRATEGIES.get(decided(self.context, question), "FULL_SHARD")
+        kind = name.removeprefix(SHARDING_STRATEGIES)
+        if kind in KEEPING:
+            self.settings.shared["reshard_after_forward"] = "False"
+        if kind in TWO_DIMENSIONAL and self._chooses_mesh:
+            self.settings.shared["mesh"] = self._mesh_of(kind)
+
+    @property
+    def _chooses_mesh(self) -> bool:
+        return "device_mesh" not in self.given and "process_group" not in self.given
+
+    def _mesh_of(self, kind: str) -> str:
+        world = f"{self.dist}.get_world_size()"
+        if kind == "NO_SHARD":
+            return self.mesh(f"{world}, 1")
+        node = f"{self.imports.module('torch', 'torch')}.cuda.device_count()"
+        return self.mesh(f"{world} // {node}, {node}")
+
+    def _strategy_at_run_time(self, value: ir.Expr, possible: frozenset[str]) -> None:
+        """Keep what a strategy selects that is known only when the program runs."""
+        meshes = sorted(possible & TWO_DIMENSIONAL) if self._chooses_mesh else []
+        keeping = sorted(possible & KEEPING)
+        if not meshes and not keeping:
+            return
+        enum = enumeration(self.code, self.imports)
+        chosen = self.text(value)
+        if dotted(value) is None:
+            chosen = fresh(self.code, self.call, "sharding_strategy")
+            self.settings.before.append(f"{chosen} = {self.text(value)}")
+        if keeping:
+            test = is_one_of(chosen, enum, keeping, negated=True)
+            self.settings.shared["reshard_after_forward"] = test
+        if meshes:
+            name = fresh(self.code, self.call, "mesh")
+            of_all = f"{self.dist}.get_world_size(),"
+            on_cpu = self.device_type == '"cpu"'
+            lines = [f"{name} = {self.mesh(of_all) if on_cpu else None}"]
+            for kinds in filter(None, (possible & {"NO_SHARD"}, possible & HYBRID)):
+                lines.append(f"if {is_one_of(chosen, enum, sorted(kinds))}:")
+                lines.append(f"{self.code.unit}{name} = {self._mesh_of(min(kinds))}")
+            self.settings.before += lines
+            self.settings.shared["mesh"] = name
 
     def device_mesh(self, value: ir.Expr) -> None:
         self.settings.shared["mesh"] = self.text(value)
@@ -223,28 +249,23 @@ class _Conversion:
         policy = self.imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
         text = self.text(value)
         if _may_be_none(self.code, value):
-            text = f"({text}) or {policy}()" if not dotted(value) else f"{text} or {policy}()"
-        root, blocks = self._casting()
+            text = text if dotted(value) or text.startswith("(") else f"({text})"
+            text = f"{text} or {policy}()"
         if dotted(value) is None or " or " in text:
             name = fresh(self.code, self.call, "mp_policy")
             self.settings.before.append(f"{name} = {text}")
             text = name
         replace = self.imports.name("dataclasses", "replace")
-        kept, off = text, f"{replace}({text}, cast_forward_inputs=False)"
-        self.settings.root["mp_policy"] = kept if root else off
-        self.settings.blocks["mp_policy"] = kept if blocks else off
-
-    def _casting(self) -> tuple[bool, bool]:
-        """Return whether the root, and the other units, cast inputs, by all policies there are."""
-        found = {
-            casts_inputs(code, node)
-            for code in self.context.codes("MixedPrecision")
-            for node in ir.walk(code.module)
-            if isinstance(node, ir.Call) and self.context.name(code, node.func) == MIXED_PRECISION
-        }
+        found = castings(self.context)
         if len(found) > 1:
-            raise NoFixError("the program has policies that cast inputs and others that do not")
-        return found.pop() if found else (True, False)
+            # Each policy says what the units cast, and FSDP1's root casts in any case.
+            self.settings.root["mp_policy"] = f"{replace}({text}, cast_forward_inputs=True)"
+            self.settings.blocks["mp_policy"] = text
+            return
+        root, blocks = found.pop() if found else (True, False)
+        off = f"{replace}({text}, cast_forward_inputs=False)"
+        self.settings.root["mp_policy"] = text if root else off
+        self.settings.blocks["mp_policy"] = text if blocks else off
 
     def offload(self, value: ir.Expr) -> None:
         self.settings.shared["offload_policy"] = self.text(value)
@@ -281,17 +302,22 @@ class _Conversion:
         state = fresh(code, self.call, "full_state")
         load = self.imports.name(HELPERS, "set_model_state_dict")
         options = self.imports.name(HELPERS, "StateDictOptions")
-        known = isinstance(value, ir.Constant)
+        known = self._synchronizes
         indent = "" if known else unit
         if not known:
             self.settings.after.append(f"if {self.text(value)}:")
-        if not known or "param_init_fn" in self.given:
+        elif "param_init_fn" in self.given:
             device = self._empty_device()
             self.settings.after += [
                 f"{indent}if any(p.is_meta for p in {model}.parameters()):",
                 f"{indent}{unit}{model}.to_empty(device={device})",
             ]
-        self.settings.before.append(f"{state} = {model}.state_dict()")
+        taken = f"{model}.state_dict()"
+        if has_units(self.context, code, self.call):
+            get = self.imports.name(HELPERS, "get_model_state_dict")
+            form = f"{options}(full_state_dict=True, cpu_offload=True)"
+            taken = f"{get}({model}, options={form})"
+        self.settings.before.append(f"{state} = {taken}")
         self.settings.after += [
             f"{indent}{load}(",
             f"{indent}{unit}{model},",
@@ -302,6 +328,45 @@ class _Conversion:
             f"{indent}{unit}{self.dist}.broadcast(buffer, src=0)",
             f"del {state}",
         ]
+
+    @property
+    def _synchronizes(self) -> bool:
+        """Whether the state of rank 0 surely replaces what the other ranks have."""
+        return isinstance(self.given.get("sync_module_states"), ir.Constant)
+
+    def initialize(self, value: ir.Expr) -> None:
+        """Run the function on what is on the meta device, unless rank 0's state replaces it.
+
+        FSDP1 runs it before it shards a unit, when only the unit is whole on each rank.
+
+        Raises:
+            UndecidedError: the user has not said whether to run it before or after sharding.
+        """
+        if self._synchronizes:
+            return
+        model = self.settings.model
+        question = Question(
+            self.span,
+            "meta-device",
+            f"Initialize `{model}` before it is sharded, when each rank holds all of it, or after?",
+            ("before", "after"),
+        )
+        early = decided(self.context, question) == "before"
+        lines = self.settings.before if early else self.settings.after
+        code, unit, name = self.code, self.code.unit, dotted(value)
+        if name is None:
+            name = fresh(code, self.call, "param_init_fn")
+            lines.append(f"{name} = {self.text(value)}")
+        given = "" if isinstance(definition(code, value), ir.Lambda) else f"{name} and "
+        module = fresh(code, self.call, "module")
+        own = f"(*{module}.parameters(recurse=False), *{module}.buffers(recurse=False))"
+        lines += [
+            f"for {module} in {model}.modules():",
+            f"{unit}tensors = {own}",
+            f"{unit}if {given}any(tensor.is_meta for tensor in tensors):",
+            f"{unit}{unit}{name}({module})",
+        ]
+        self.settings.differs = "the modules are initialized in another order"
 
     def _empty_device(self) -> str:
         device = self.given.get("device_id")
@@ -315,6 +380,7 @@ _CONVERSIONS = {
     "ignored_modules": _Conversion.ignored_modules,
     "ignored_states": _Conversion.ignored_states,
     "mixed_precision": _Conversion.precision,
+    "param_init_fn": _Conversion.initialize,
     "process_group": _Conversion.process_group,
     "sharding_strategy": _Conversion.strategy,
     "sync_module_states": _Conversion.sync,
@@ -331,13 +397,6 @@ def decided(context: Context, question: Question) -> str:
     if answer is None:
         raise UndecidedError(question)
     return answer
-
-
-def _symbol(shard: Shard) -> str:
-    value = must_be(shard.strategy)
-    if not isinstance(value, Symbol) or not value.name.startswith(SHARDING_STRATEGIES):
-        return ""
-    return value.name.removeprefix(SHARDING_STRATEGIES)
 
 
 def _may_be_none(code: Code, value: ir.Expr) -> bool:

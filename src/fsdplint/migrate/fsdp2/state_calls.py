@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
+from fsdplint.engine.interpreter.site import EVERY_RANK
 from fsdplint.engine.interpreter.values import Object, followed
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.optimizer_loads import CONVERTS
@@ -32,7 +33,7 @@ class State:
         choices: the calls that choose the type of the state on the paths to this one; None for a
             path on which none does.
         choosers: the file of each of them.
-        some_ranks: only some ranks reach it.
+        some_ranks: it is known that only some ranks reach it.
         is_conversion: it converts an optimizer's state, which another call loads.
         may_be_ddp: its model may be DDP's in another mode of the program.
         shares_steps: a saved optimizer state may have one step for several parameters.
@@ -80,7 +81,7 @@ def _note(context: Context, trace: Trace, event: Call, found: dict[ir.Call, Stat
         return
     code = Code.of(context.program.tree(path))
     state = found.setdefault(node, State(code, node))
-    state.some_ranks |= any(guard.divergent for guard in event.site.guards)
+    state.some_ranks |= any(guard.ranks != EVERY_RANK for guard in event.site.guards)
     choice = _choice(context, trace, event, module)
     state.choices.add(None if choice is None else choice[1])
     if choice is not None:

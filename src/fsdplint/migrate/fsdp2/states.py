@@ -13,7 +13,14 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.optimizer_loads import optimizer_load
 from fsdplint.fixes.state_calls import Rewrite, choices, contexts, rewrite, without_contexts
-from fsdplint.fixes.state_options import FULL, SHARDED, StateType, UnknownTypeError, state_type
+from fsdplint.fixes.state_options import (
+    FULL,
+    SHARDED,
+    LocalTypeError,
+    StateType,
+    UnknownTypeError,
+    state_type,
+)
 from fsdplint.knowledge.fsdp import REKEY_OPTIM_STATE_DICT, SET_STATE_DICT_TYPE
 from fsdplint.migrate.fsdp2.settings import UndecidedError, decided
 from fsdplint.migrate.fsdp2.state_calls import State, found_states
@@ -113,6 +120,8 @@ def _change(
         done.append(_rewritten(context, state, types, own))
     if not done:
         what = f"remove `{code.short(node)}`"
+    elif len(done) == 1 and not done[0].by_helper:
+        what = f"drop `{governed[0].code.short(governed[0].call)}`"
     elif len(done) == 1:
         what = f"replace `{governed[0].code.short(governed[0].call)}` by a state dict helper"
     else:
@@ -140,8 +149,8 @@ def _rewritten(
     kind = kinds.pop()
     if state.some_ranks and (kind.full or state.is_conversion):
         raise NoFixError(
-            f"only some ranks reach `{code.short(call)}`, and its replacement needs all of them: "
-            "it would hang; call it by hand where every rank runs"
+            f"only some ranks reach `{code.short(call)}`, and FSDP1 and FSDP2 need all of them "
+            "there: the job hangs; let every rank run it, then migrate again"
         )
     if state.is_conversion:
         return optimizer_load(code, call, kind, imports, shares_steps=state.shares_steps)
@@ -159,13 +168,16 @@ def _kind_of(
 
 def _type(context: Context, code: Code, choice: ir.Call) -> StateType:
     """Return what a call chooses, by its text or by the user's answer."""
+    given = argument_of(choice, 1, "state_dict_type")
     try:
         return state_type(code, choice)
+    except LocalTypeError:
+        text = "FSDP2 has no local state dict, and reads no files with one. Which replaces it?"
+        choices = (SHARDED, FULL)
     except UnknownTypeError:
-        given = argument_of(choice, 1, "state_dict_type")
         if given is None:
             raise
-        span = code.edit(choice.start, choice.end, "").span
-        text = f"Which state dict type is `{code.short(given.value)}`?"
-        question = Question(span, "state-dict-type", text, (FULL, SHARDED))
-        return state_type(code, choice, decided(context, question))
+        text, choices = f"Which state dict type is `{code.short(given.value)}`?", (FULL, SHARDED)
+    span = code.edit(choice.start, choice.end, "").span
+    question = Question(span, "state-dict-type", text, choices)
+    return state_type(code, choice, decided(context, question))

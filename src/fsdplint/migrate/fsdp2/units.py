@@ -6,13 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Shard
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
-from fsdplint.knowledge.modules import ALWAYS_WRAPS, MODULE_WRAP_POLICY, TRANSFORMER_POLICY, WRAP
-from fsdplint.knowledge.names import FULLY_SHARD, NN
-from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.fixes.wrapping import on_one_line
+from fsdplint.knowledge.modules import (
+    ALWAYS_WRAPS,
+    MODULE_WRAP_POLICY,
+    TRANSFORMER_POLICY,
+    WRAP,
+    WRAP_CALL,
+)
+from fsdplint.knowledge.names import FSDP1, FULLY_SHARD, NN
+from fsdplint.migrate.fsdp2.calls import are_alternatives, definition
 from fsdplint.migrate.step import Context
 
 _PARTIAL = "functools.partial"
@@ -43,13 +51,14 @@ def units(context: Context, code: Code, call: ir.Call, policy: ir.Expr | None) -
     if policy is None or (isinstance(policy, ir.Constant) and policy.value is None):
         return Units()
     made = definition(code, policy)
-    test = _test(context, code, made) if _means_the_same(code, made, call) else None
+    same = made is policy or _means_the_same(code, made, call)
+    test = _test(context, code, made) if same else None
     if test is not None:
         return test
     if any(True for _ in context.codes("CustomPolicy")):
         raise NoFixError("only FSDP1 can ask a `CustomPolicy`; shard the modules by hand")
-    text = code.slice(policy)
-    return Units(policy=text, what=f"each module that `{code.short(policy)}` selects")
+    what = f"each module that `{code.short(policy)}` selects"
+    return Units(policy=on_one_line(code, policy), what=what)
 
 
 def _means_the_same(code: Code, made: ir.Expr, call: ir.Call) -> bool:
@@ -103,6 +112,26 @@ def _of_function(code: Code, given: ir.Argument | None) -> Units | None:
         function = f"({function})"
     return Units(
         f"{function}(module)", what=f"each module that `{code.short(given.value)}` selects"
+    )
+
+
+def has_units(context: Context, code: Code, call: ir.Call) -> bool:
+    """Return whether other calls may have sharded parts of the model before ``call``.
+
+    A load of their DTensors as full tensors fails (run on torch 2.13).
+    """
+    names = {
+        context.name(code, node.func)
+        for node in code.nodes_of(code.scope(call))
+        if isinstance(node, ir.Call) and node.start < call.start
+        if not are_alternatives(code, node, call)
+    }
+    return not names.isdisjoint((FSDP1, FULLY_SHARD, WRAP_CALL)) or any(
+        other.time < shard.time and shard.module in other.module.ancestors()
+        for trace in context.program.traces
+        for shard in trace.of(Shard)
+        if shard.call is call
+        for other in trace.of(Shard)
     )
 
 

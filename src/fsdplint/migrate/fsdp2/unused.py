@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,8 @@ def _definitions(context: Context, code: Code) -> Iterator[Change]:
     """Yield the assignments of a policy or another setting to a variable that nothing reads."""
     for node in code.walk("=", *FSDP1_WORDS):
         if not isinstance(node, ir.Assign) or len(node.targets) != 1:
+            continue
+        if isinstance(code.scope(node), ir.ClassDef) or code.looks_up_variables:
             continue
         target = node.targets[0]
         if not isinstance(target, ir.Name) or not _is_setting(context, code, node.value):
@@ -95,17 +98,29 @@ def _is_read(
     return everywhere and _is_imported(context, code, name)
 
 
+def _is_written(code: Code, name: str) -> bool:
+    """Return whether a name is in the code beside imports, as in an annotation."""
+    for found in re.finditer(rf"(?<![.\w]){re.escape(name)}\b", code.text):
+        at = found.start()
+        if code.in_string(at) or code.comments(code.line_start(at), at):
+            continue
+        if not any(each.start <= at < each.end for each in code.imports):
+            return True
+    return False
+
+
 def _is_imported(context: Context, code: Code, name: str) -> bool:
-    """Return whether another file may get a name from this one."""
-    project = context.program.project
-    for path in context.files - {code.path}:
-        imports = project.imports(Path(path))
+    """Return whether another file may get a name from this one: it imports it, or all of it."""
+    project, own = context.program.project, Path(code.path)
+    for path in map(Path, context.files - {code.path}):
+        imports, folder = project.imports(path), path.parent
         for module, level, member in imports.bindings.values():
-            own = project.find(module, level, Path(path).parent)
-            if own == Path(code.path) and member in (name, None):
+            whole = ".".join(filter(None, (module, member)))
+            if project.find(whole, level, folder) == own:
                 return True
-        stars = [project.find(*each, Path(path).parent) for each in imports.stars]
-        if Path(code.path) in stars:
+            if member in (name, None) and project.find(module, level, folder) == own:
+                return True
+        if own in (project.find(*each, folder) for each in imports.stars):
             return True
     return False
 
@@ -118,7 +133,8 @@ def _imports(context: Context, code: Code) -> Iterator[Change]:
             continue
         name = binding.name.split(".")[0]
         everywhere = isinstance(code.parent(binding.statement), ir.Module)
-        if _is_read(context, code, name, binding.statement, everywhere=everywhere):
+        read = _is_read(context, code, name, binding.statement, everywhere=everywhere)
+        if read or _is_written(code, name):
             continue
         edit = next(dropped(code, binding), None)
         if edit is not None and _is_spare(code, binding.statement):

@@ -12,15 +12,16 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted, fresh
 from fsdplint.fixes.shard_blocks import module_argument
+from fsdplint.fixes.wrapping import WIDTH, wrapped
 from fsdplint.knowledge.names import FULLY_SHARD
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.fsdp2.filled import passed_on
 from fsdplint.migrate.fsdp2.settings import Settings, UndecidedError, arguments, settings_of
 from fsdplint.migrate.fsdp2.units import HELPER, Units, helper, loop, units
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
 # Longer arguments go into a dict that all calls share.
 _SHORT = 40
-_WIDTH = 88
 
 
 def wrappers(context: Context) -> Iterator[Found]:
@@ -29,7 +30,7 @@ def wrappers(context: Context) -> Iterator[Found]:
         for call in _calls(context, code):
             span = code.edit(call.start, call.end, "").span
             try:
-                yield _sharded(context, code, call)
+                yield passed_on(code, call) or _sharded(context, code, call)
             except UndecidedError as undecided:
                 yield undecided.question
             except NoFixError as reason:
@@ -69,9 +70,10 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
     if stands_alone and _runs_once(code, call, statement):
         place = _place(code, call, statement, given.value)
         settings = settings_of(context, code, call, place.model, imports)
-        lines = [*_comments(code, call), *filter(None, [place.first]), *settings.before]
-        lines += _calls_of(code, call, found, settings, shard)
-        lines += [*settings.after, *filter(None, [place.rest])]
+        lines = [*filter(None, [place.first]), *settings.before]
+        lines += [*_calls_of(code, call, found, settings, shard), *settings.after]
+        broken = [part for line in lines for part in _broken(code, statement, line)]
+        lines = [*_comments(code, call), *broken, *filter(None, [place.rest])]
         edits = [_replaced(code, statement, lines)]
     else:
         settings = settings_of(context, code, call, code.slice(given.value), imports)
@@ -145,17 +147,15 @@ def _calls_of(
         for own in (settings.blocks, settings.root)
     )
     for line in loop(code, call, found, settings.model, blocks):
-        yield from _broken(code, line.replace("fully_shard(", f"{shard}("))
-    yield from _broken(code, f"{shard}({settings.model}{root})")
+        yield line.replace("fully_shard(", f"{shard}(")
+    yield f"{shard}({settings.model}{root})"
 
 
-def _broken(code: Code, line: str) -> list[str]:
-    """Break a long line at its outermost parentheses, as a formatter does."""
-    indent = line[: len(line) - len(line.lstrip())]
-    start, inside = line.find("(") + 1, line[:-1]
-    if len(line) + len(code.unit) <= _WIDTH or not line.endswith(")"):
+def _broken(code: Code, statement: ir.Stmt, line: str) -> list[str]:
+    """Break a line that is too long at the place of a statement; text of the user stays."""
+    if code.newline in line:
         return [line]
-    return [inside[:start], f"{indent}{code.unit}{inside[start:]}", f"{indent})"]
+    return wrapped(line, code.unit, WIDTH - len(code.indentation(statement)))
 
 
 def _keywords(arguments: dict[str, str]) -> list[str]:

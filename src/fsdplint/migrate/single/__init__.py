@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from fsdplint.migrate.ddp import ADAPTING, UNRELATED
+from collections.abc import Iterator
+
+from fsdplint.migrate.ddp import ADAPTING, TOLERATED, UNRELATED
+from fsdplint.migrate.ddp.prefixes import prefixes
+from fsdplint.migrate.rules import within
 from fsdplint.migrate.single.data import data
 from fsdplint.migrate.single.devices import devices, numbered
 from fsdplint.migrate.single.launch import launch
 from fsdplint.migrate.single.leftovers import leftovers
 from fsdplint.migrate.single.outputs import outputs
 from fsdplint.migrate.single.parallel import data_parallel
-from fsdplint.migrate.step import Migration
+from fsdplint.migrate.step import Change, Context, Found, Migration
 from fsdplint.migrate.tidy import unused_imports
+
+
+def _start(context: Context) -> Iterator[Found]:
+    """Yield what becomes of the program's one GPU, and once that is done, the start of ranks."""
+    found = [*devices(context), *prefixes(context), *data_parallel(context)]
+    changes = any(isinstance(each, Change) for each in found)
+    yield from found if changes else [*found, *launch(context)]
+
 
 # A program on one GPU has none of these mistakes.
 _OWN = frozenset({"device-not-set", "epoch-not-set", "same-data-on-every-rank"})
 
 SINGLE = Migration(
     "single",
-    (devices, data_parallel, launch, numbered, data, *ADAPTING, outputs),
+    (_start, within(numbered), within(data), *ADAPTING, outputs),
     frozenset(),
     unused_imports,
     leftovers,
     UNRELATED - _OWN,
+    TOLERATED,
     ranks_before=1,
 )

@@ -31,7 +31,8 @@ _SEED = "initial_seed() +"
 def data(context: Context) -> Iterator[Found]:
     """Yield a change for each loader that a sharded model is trained on."""
     program = context.program
-    found = {t.loader.site.node: t for trace in program.traces for t in trainings(program, trace)}
+    every = (t for trace in program.traces for t in trainings(program, trace))
+    found = {t.loader.site.node: t for t in every if _paths(t) <= context.files}
     for training in found.values():
         sampler, _ = drawn_from(training.loader)
         if sampler is None:
@@ -44,8 +45,13 @@ def data(context: Context) -> Iterator[Found]:
             )
     if not found:
         shards = {s.call: s.site for trace in program.traces for s in trace.of(Shard)}
-        for node, site in list(shards.items())[:1]:
+        ours = [(node, site) for node, site in shards.items() if site.path in context.files]
+        for node, site in ours[:1]:
             yield from _own_random_numbers(context, site.path, node)
+
+
+def _paths(training: Training) -> set[str]:
+    return {training.loader.site.path, training.shard.site.path}
 
 
 def _own_random_numbers(context: Context, path: str, shard: ir.Node) -> Iterator[Found]:

@@ -12,12 +12,11 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
-from fsdplint.knowledge.launch import DEVICE_METHODS
+from fsdplint.knowledge.launch import DEVICE_METHODS, SET_DEVICE
 from fsdplint.migrate.single.launch import is_distributed
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
 _INDEXED = re.compile(r"cuda:\d+")
-_SET = "torch.cuda.set_device"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _WHAT = "use the rank's GPU, which is the current one"
 
@@ -67,7 +66,7 @@ def _edit(context: Context, code: Code, node: ir.Node) -> tuple[Edit, tuple[Impo
         raise NoFixError("all ranks would see the same GPUs; leave it to the launcher")
     if not isinstance(node, ir.Call):
         return None
-    if context.name(code, node.func) == _SET:
+    if context.name(code, node.func) == SET_DEVICE:
         imports = Imports(code, node)
         local = f'int({imports.module("os", "os")}.environ["LOCAL_RANK"])'
         if code.slice(node.args[0].value) == local:

@@ -9,6 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.ddp import CLASS
 from fsdplint.knowledge.launch import INIT, PARSES
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.sharding import sharding_lines
@@ -16,7 +17,7 @@ from fsdplint.migrate.single.anchors import Anchor, anchors, optimizers
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
 _DEFINITIONS = (ir.Import, ir.ImportFrom, ir.FunctionDef, ir.ClassDef)
-_DISTRIBUTED = (INIT, "torch.nn.parallel.DistributedDataParallel")
+_DISTRIBUTED = (INIT, CLASS)
 
 
 def is_distributed(context: Context) -> bool:
@@ -43,12 +44,20 @@ def launch(context: Context) -> Iterator[Found]:
     if not found:
         return
     try:
-        yield _set_up(context, found)
-        yield from _shards(found)
+        yield _together(_set_up(context, found), *_shards(found))
     except NoFixError as reason:
         first = found[0]
         span = first.code.edit(first.use.start, first.use.end, "").span
         yield Kept(span, f"`{first.code.short(first.use)}`", str(reason))
+
+
+def _together(first: Change, *others: Change) -> Change:
+    """Return one change, since the program would look migrated with only a part of it."""
+    every = (first, *others)
+    what = "; ".join(each.what for each in (*others, first))
+    edits = tuple(edit for each in every for edit in each.edits)
+    imports = tuple(item for each in every for item in each.imports)
+    return Change(first.span, what, edits, imports, first.differs)
 
 
 def _shards(found: Sequence[Anchor]) -> Iterator[Change]:
@@ -122,17 +131,17 @@ def _others(context: Context, script: Code, found: Sequence[Anchor]) -> str:
 
 
 def _script(context: Context, found: Sequence[Anchor]) -> Code:
-    """Return the file that is run: the one with a main guard, or the one that trains."""
+    """Return the file that is run: one that trains at its top level, or has a main guard."""
+    top = {a.code.path: a.code for a in found if a.code.function(a.use) is None}
+    if len(top) == 1:
+        return next(iter(top.values()))
     guarded = [c for c in context.codes("__main__") if c.main_guard is not None]
     if len(guarded) > 1:
         names = " and ".join(sorted(f"`{Path(code.path).name}`" for code in guarded))
         raise NoFixError(f"{names} are scripts; migrate the files of one of them at a time")
-    if guarded:
-        return guarded[0]
-    codes = {anchor.code.path: anchor.code for anchor in found}
-    if len(codes) > 1 or any(anchor.code.function(anchor.use) for anchor in found):
+    if not guarded:
         raise NoFixError('no file has `if __name__ == "__main__":`; add it to the script by hand')
-    return next(iter(codes.values()))
+    return guarded[0]
 
 
 def _place(code: Code, found: Sequence[Anchor]) -> ir.Stmt:

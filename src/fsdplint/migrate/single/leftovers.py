@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Shard
+from fsdplint.knowledge.ddp import DATA_PARALLEL
 from fsdplint.migrate.step import Context, Found, Kept
-
-DATA_PARALLEL = "torch.nn.DataParallel"
 
 
 def leftovers(context: Context) -> Iterator[Found]:

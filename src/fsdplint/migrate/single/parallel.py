@@ -9,8 +9,8 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.shard_blocks import module_argument
+from fsdplint.knowledge.ddp import DATA_PARALLEL
 from fsdplint.migrate.single.launch import is_distributed
-from fsdplint.migrate.single.leftovers import DATA_PARALLEL
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
 

@@ -1,0 +1,380 @@
+"""DDP's wrapper becomes `fully_shard`, and the code around it takes and gives whole states."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import dedent, indent
+
+import pytest
+from ranks import Ranks, report
+
+from fsdplint.migrate.ddp import DDP
+from fsdplint.migrate.plan import Plan, make_plan
+from fsdplint.migrate.step import Change, Kept, Question
+
+_HEAD = """\
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = nn.Linear(4, 4)
+"""
+_HEAD_AFTER = _HEAD.replace(
+    "from torch.nn.parallel import DistributedDataParallel as DDP",
+    "from torch.distributed.fsdp import fully_shard",
+)
+_SHARDED = """\
+for tensor in (*model.parameters(), *model.buffers()):
+    dist.broadcast(tensor.detach(), src=0)
+fully_shard(model)
+"""
+_FULL = "options=StateDictOptions(full_state_dict=True, cpu_offload=True)"
+
+
+def planned(folder: Path, text: str, answers: dict[str, str] | None = None) -> Plan:
+    """Return the plan for a script with ``text`` in a project of its own."""
+    (folder / "pyproject.toml").touch()
+    (folder / "train.py").write_text(text, "utf-8")
+    return make_plan(DDP, [str(folder / "train.py")], answers or {})
+
+
+def migrated(folder: Path, plan: Plan) -> str:
+    """Return the only changed file, of a plan that is complete."""
+    assert plan.is_complete, ([entry.found for entry in plan.entries], plan.new)
+    ((_, after),) = plan.files
+    assert planned(folder, after.text).entries == (), "a second migration finds something"
+    return after.text
+
+
+_PROGRAMS = {
+    "same name": ("model = DDP(model, device_ids=[0])  # all\n", _SHARDED.rstrip() + "  # all\n"),
+    "another name": ("ddp = DDP(module=model)\n", f"{_SHARDED}ddp = model\n"),
+    "built in the call": (
+        "net = DDP(\n    nn.Linear(4, 4),\n    static_graph=True,\n)\n",
+        "net = nn.Linear(4, 4)\n" + _SHARDED.replace("model", "net"),
+    ),
+    "part of an expression": (
+        "net = torch.compile(DDP(nn.Linear(4, 4)))\n",
+        "model_ = nn.Linear(4, 4)\n"
+        + _SHARDED.replace("model", "model_")
+        + "net = torch.compile(model_)\n",
+    ),
+    "weights that are not broadcast": (
+        "model = DDP(model, None, None, 0, True, False)\n",
+        "fully_shard(model)\n",
+    ),
+    "an optimizer that is built before": (
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nmodel = DDP(model)\n",
+        f"{_SHARDED}optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n",
+    ),
+    "the wrapped module, gradient sync and a test of the class": (
+        """\
+        model = DDP(model)
+        model._set_static_graph()
+        raw = model.module if isinstance(model, DDP) else model
+        inner = model.module
+        for last in (False, True):
+            model.require_backward_grad_sync = last
+            model(torch.ones(2, 4)).sum().backward()
+        """,
+        _SHARDED
+        + """\
+raw = model
+inner = model
+for last in (False, True):
+    model.set_requires_gradient_sync(last)
+    model(torch.ones(2, 4)).sum().backward()
+""",
+    ),
+    "an optimizer that divides its state": (
+        """\
+        model = DDP(model)
+        kind = torch.optim.SGD
+        optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), kind, lr=0.1)
+        """,
+        f"""\
+{_SHARDED}kind = torch.optim.SGD
+optimizer = kind(model.parameters(), lr=0.1)
+""",
+    ),
+    "a test that statements between it and the optimizer keep from moving below": (
+        """\
+        ddp = "RANK" in os.environ
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if os.path.exists("old.pt"):
+            state = torch.load("old.pt")
+            optimizer.param_groups[0]["lr"] = state["lr"]
+        state = None
+        # wrap
+        if ddp:
+            model = DDP(model)
+        """,
+        f"""\
+ddp = "RANK" in os.environ
+if ddp:
+{indent(_SHARDED, "    ")}optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if os.path.exists("old.pt"):
+    state = torch.load("old.pt")
+    optimizer.param_groups[0]["lr"] = state["lr"]
+state = None
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), _PROGRAMS.values(), ids=_PROGRAMS)
+def test_wrappers(tmp_path: Path, before: str, after: str) -> None:
+    assert migrated(tmp_path, planned(tmp_path, _HEAD + dedent(before))) == _HEAD_AFTER + after
+
+
+_REFUSED = {
+    "model = DDP(model, process_group=group)": "FSDP2 takes a mesh instead of a process group; "
+    "shard over a mesh of these ranks by hand",
+    "model = DDP(model, **options)": "`DDP(model, **options)` does not write out its arguments; do "
+    "so by hand",
+    "model = DDP(model) if many else model": "`model = DDP(model) if many else model` may not make "
+    "the call, or repeat it",
+    "model = DDP(  # wrapped\n    model)": "a comment is between the arguments of `DDP`",
+    "DDP(model).register_comm_hook(None, hook)": "FSDP2 has no such communication hook; remove it, "
+    "or write one with `set_custom_reduce_scatter` by hand",
+}
+
+
+@pytest.mark.parametrize("line", _REFUSED)
+def test_what_has_no_counterpart_is_kept(tmp_path: Path, line: str) -> None:
+    plan = planned(tmp_path, f"{_HEAD}{line}\n")
+    assert not plan.is_complete
+    kept = [entry.found for entry in plan.of(Kept) if isinstance(entry.found, Kept)]
+    assert kept[0].reason == _REFUSED[line]
+
+
+def test_unused_parameters_are_asked_about(tmp_path: Path) -> None:
+    text = f"{_HEAD}model = DDP(model, find_unused_parameters=True)\n"
+    (entry,) = planned(tmp_path, text).entries
+    assert isinstance(entry.found, Question)
+    assert (entry.key, entry.found.choices) == (
+        "train.py:10:unused-parameters",
+        ("same", "differ"),
+    )
+    assert (
+        migrated(tmp_path, planned(tmp_path, text, {entry.key: "same"})) == _HEAD_AFTER + _SHARDED
+    )
+    assert not planned(tmp_path, text, {entry.key: "differ"}).is_complete
+
+
+def test_loads_that_no_path_reaches_are_migrated_too(tmp_path: Path) -> None:
+    text = f"""{_HEAD}\
+optimizer = torch.optim.AdamW(model.parameters())
+model = DDP(model)
+if "scratch" == "resume":
+    state = torch.load("old.pt")
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+"""
+    options = "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)"
+    unprefixed = '{name.removeprefix("module."): value for name, value in state["model"].items()}'
+    named = 'by_parameter_name(state["optimizer"], model, optimizer)'
+    assert migrated(tmp_path, planned(tmp_path, text)).endswith(
+        f"""\
+    set_model_state_dict(model, {unprefixed}, {options})
+    set_optimizer_state_dict(model, optimizer, {named}, {options})
+"""
+    )
+
+
+def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    notebook = tmp_path / "train.ipynb"
+    cell: dict[str, object] = {
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+    }
+    cells = [
+        {**cell, "source": _HEAD.splitlines(keepends=True)},
+        {**cell, "source": ["model = DDP(model)  # all"]},
+    ]
+    document = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    notebook.write_text(json.dumps(document))
+    plan = make_plan(DDP, [str(notebook)], {})
+    ((_, after),) = plan.files
+    sources = ["".join(each["source"]) for each in json.loads(after.encode())["cells"]]
+    assert sources == [_HEAD_AFTER, f"{_SHARDED.rstrip()}  # all"]
+
+
+_TRAINER = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model = model.to("cpu")
+        self.optimizer = optimizer
+        self.model = DDP(self.model)
+
+    def save(self):
+        snapshot = {"model": self.model.module.state_dict()}
+        torch.save(snapshot, "snapshot.pt")
+        print("saved")
+
+    def train(self):
+        for epoch in range(2):
+            self.model(torch.ones(2, 4)).sum().backward()
+            self.optimizer.step()
+            if dist.get_rank() == 0 and epoch % 2 == 0:
+                self.save()
+
+
+def build():
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model, optimizer
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    model, optimizer = build()
+    Trainer(model, optimizer).train()
+    dist.destroy_process_group()
+"""
+
+
+def test_a_trainer_is_sharded_before_its_optimizer_and_saves_on_every_rank(tmp_path: Path) -> None:
+    after = migrated(tmp_path, planned(tmp_path, _TRAINER))
+    assert "        self.optimizer = optimizer\n\n    def save" in after
+    assert (
+        f"""\
+        snapshot = {{"model": get_model_state_dict(self.model, {_FULL})}}
+        if dist.get_rank() != 0:
+            return
+        torch.save(snapshot, "snapshot.pt")
+        print("saved")
+"""
+        in after
+    )
+    assert "            if epoch % 2 == 0:\n                self.save()\n" in after
+    assert (
+        """\
+    model = nn.Linear(4, 4)
+    if torch.cuda.is_available():
+        model.cuda()
+    for tensor in (*model.parameters(), *model.buffers()):
+        dist.broadcast(tensor.detach(), src=0)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+        in after
+    )
+
+
+_PROGRAM = """\
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + self.layer(x).relu()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(4, 2)
+        self.register_buffer("scale", torch.rand(4))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x * self.scale)
+        return self.head(x)
+
+
+def main(old, new):
+    dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model = DDP(model)
+    if os.path.exists(old):
+        checkpoint = torch.load(old)
+        model.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+    losses = []
+    for step in range(3):
+        with model.no_sync():
+            model(torch.randn(2, 4)).square().mean().backward()
+        loss = model(torch.randn(2, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    if dist.get_rank() == 0:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**state, "losses": losses}, new)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+"""
+_COMPARED = """\
+import sys
+
+import torch
+
+ours, theirs = (torch.load(path) for path in sys.argv[1:])
+assert ours["losses"] == theirs["losses"]
+model = {name.removeprefix("module."): value for name, value in theirs["model"].items()}
+assert ours["model"].keys() == model.keys()
+assert all(torch.equal(ours["model"][name], value) for name, value in model.items())
+moments = theirs["optimizer"]["state"]
+for number, name in enumerate(n for n in model if n != "scale"):
+    assert torch.equal(ours["optimizer"]["state"][name]["exp_avg"], moments[number]["exp_avg"])
+"""
+
+
+def test_losses_weights_and_moments_stay_equal(tmp_path: Path, ranks: Ranks) -> None:
+    """Train from weights that differ between ranks, then resume from DDP's file."""
+    after = migrated(tmp_path, planned(tmp_path, _PROGRAM))
+    assert "for block in model.blocks:\n        fully_shard(block)\n" in after
+    first, second, again = (str(tmp_path / name) for name in ("first.pt", "second.pt", "again.pt"))
+    ours, resumed = str(tmp_path / "ours.pt"), str(tmp_path / "resumed.pt")
+    runs = [
+        (_PROGRAM, "none", first),
+        (after, "none", ours),
+        (_PROGRAM, first, second),
+        (after, first, resumed),
+        (after, ours, again),
+    ]
+    for text, old, new in runs:
+        assert not report(ranks.run(text, arguments=[old, new], process_group=False))
+    for pair in ((ours, first), (resumed, second), (again, second)):
+        assert not report(ranks.run(_COMPARED, arguments=pair, world_size=1))
+
+
+def test_the_plan_tells_what_differs(tmp_path: Path) -> None:
+    plan = planned(tmp_path, f"{_HEAD}model = DDP(model)\n")
+    (entry,) = plan.of(Change)
+    assert isinstance(entry.found, Change)
+    assert entry.found.differs.startswith("buffers that change in training, such as BatchNorm's")
+    plan = planned(tmp_path, f"{_HEAD}model = DDP(model, broadcast_buffers=False)\n")
+    assert [e.found.differs for e in plan.of(Change) if isinstance(e.found, Change)] == [""]

@@ -1,0 +1,221 @@
+"""A one-GPU script becomes one rank of several, which shard its model and divide its data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ranks import Ranks, report
+
+from fsdplint.migrate.plan import Plan, make_plan
+from fsdplint.migrate.single import SINGLE
+from fsdplint.migrate.step import Change, Kept, Question
+
+_BEFORE = """\
+import argparse
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + self.layer(x).relu()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--output", default="model.pt")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    data = TensorDataset(torch.randn(16, 4))
+    loader = DataLoader(data, batch_size=args.batch_size)
+    model = Net().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(2):
+        for (batch,) in loader:
+            loss = model(batch.to(device)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        print(f"epoch {epoch}", loss.item())
+    torch.save(model.state_dict(), args.output)
+
+
+if __name__ == "__main__":
+    main()
+"""
+_AFTER = """\
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--output", default="model.pt")
+    args = parser.parse_args()
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group()
+    torch.manual_seed(0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    data = TensorDataset(torch.randn(16, 4))
+    loader = DataLoader(data, batch_size=args.batch_size // dist.get_world_size(), \
+sampler=DistributedSampler(data, shuffle=False))
+    model = Net().to(device)
+    for tensor in (*model.parameters(), *model.buffers()):
+        dist.broadcast(tensor.detach(), src=0)
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(2):
+        for (batch,) in loader:
+            loss = model(batch.to(device)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if dist.get_rank() == 0:
+            print(f"epoch {epoch}", loss.item())
+    state_dict = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, \
+cpu_offload=True))
+    if dist.get_rank() == 0:
+        torch.save(state_dict, args.output)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+"""
+_COMPARED = """\
+import sys
+
+import torch
+
+before, one, two = (torch.load(path) for path in sys.argv[1:])
+assert before.keys() == one.keys() == two.keys()
+for name, value in before.items():
+    assert torch.equal(one[name], value)
+    torch.testing.assert_close(two[name], value)
+"""
+
+
+def planned(folder: Path, text: str, answers: dict[str, str] | None = None) -> Plan:
+    """Return the plan for a script with ``text`` in a project of its own."""
+    (folder / "pyproject.toml").touch()
+    (folder / "train.py").write_text(text, "utf-8")
+    return make_plan(SINGLE, [str(folder / "train.py")], answers or {})
+
+
+def migrated(folder: Path, text: str, **answers: str) -> str:
+    """Return a complete migration of a script, whose questions are answered by their topics."""
+    topics = {topic.replace("_", "-"): answer for topic, answer in answers.items()}
+    given: dict[str, str] = {}
+    while (plan := planned(folder, text, given)).of(Question):
+        given |= {each.key: topics[each.key.rpartition(":")[2]] for each in plan.of(Question)}
+    assert plan.is_complete, ([entry.found for entry in plan.entries], plan.new)
+    ((_, after),) = plan.files
+    again = planned(folder, after.text)
+    assert not again.files and not again.of(Kept), "a second migration finds something"
+    return after.text
+
+
+def test_a_script_trains_the_same_on_one_rank_and_on_two(tmp_path: Path, ranks: Ranks) -> None:
+    after = migrated(tmp_path, _BEFORE, batch_size="divide")
+    assert after[after.index("def main") :] == _AFTER
+    files = [str(tmp_path / name) for name in ("before.pt", "one.pt", "two.pt")]
+    for text, size, file in zip((_BEFORE, after, after), (1, 1, 2), files, strict=True):
+        arguments = ["--output", file]
+        assert not report(
+            ranks.run(text, world_size=size, arguments=arguments, process_group=False)
+        )
+    assert not report(ranks.run(_COMPARED, arguments=files, world_size=1))
+
+
+def test_the_batch_size_may_stay_that_of_each_rank(tmp_path: Path) -> None:
+    after = migrated(tmp_path, _BEFORE, batch_size="keep")
+    assert "DataLoader(data, batch_size=args.batch_size, sampler=Dist" in after
+
+
+def test_a_loader_that_shuffles_gets_a_new_order_in_each_epoch(tmp_path: Path) -> None:
+    text = _BEFORE.replace(
+        "DataLoader(data, batch_size=args.batch_size)", "DataLoader(data, **kwargs)"
+    )
+    text = text.replace("    data =", '    kwargs = {"batch_size": 4, "shuffle": True}\n    data =')
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert (
+        'DataLoader(data, **{**kwargs, "shuffle": False, "sampler": DistributedSampler(data), '
+        '"batch_size": kwargs["batch_size"] // dist.get_world_size()})' in after
+    )
+    assert "in range(2):\n        loader.sampler.set_epoch(epoch)\n" in after
+
+
+def test_batches_without_a_loader_differ_by_seed(tmp_path: Path) -> None:
+    text = _BEFORE.replace("for (batch,) in loader:", "for _ in range(4):").replace(
+        "batch.to(device)", "torch.randn(4, 4, device=device)"
+    )
+    after = migrated(tmp_path, text, random_batches="reseed")
+    line = "fully_shard(model)\n    torch.manual_seed(torch.initial_seed() + dist.get_rank())\n"
+    assert line in after
+    assert "manual_seed(torch.initial" not in migrated(tmp_path, text, random_batches="leave")
+
+
+_DEVICES = {
+    'model.to("cuda:0")': 'model.to("cuda")',
+    "model.to(f'cuda:{args.gpu}')": 'model.to("cuda")',
+    "model.cuda(args.gpu)": "model.cuda()",
+    "model.cuda(0, non_blocking=True)": "model.cuda(non_blocking=True)",
+    "torch.cuda.set_device(args.gpu)": 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
+    "gpu = 0; model.to(gpu)": 'gpu = 0; model.to("cuda")',
+    "model = nn.DataParallel(model)": "",
+}
+
+
+@pytest.mark.parametrize("line", _DEVICES)
+def test_each_rank_uses_its_own_gpu(tmp_path: Path, line: str) -> None:
+    place = "    optimizer = torch"
+    after = migrated(tmp_path, _BEFORE.replace(place, f"    {line}\n{place}"), batch_size="divide")
+    new = f"    {_DEVICES[line]}\n" if _DEVICES[line] else ""
+    assert f"model = Net().to(device)\n{new}    for tensor in" in after
+
+
+_KEPT = {
+    ("model.parameters(), lr", "build(), lr"): "it does not show of which model these parameters "
+    "are; call `fully_shard` on the model before this by hand",
+    ("model.parameters(), lr", "model.head.parameters(), lr"): "`model.head.parameters()` does not "
+    "name a whole model; call `fully_shard` on the model before this by hand",
+    ("    torch.manual_seed(0)", '    os.environ["CUDA_VISIBLE_DEVICES"] = "1"'): "all ranks would "
+    "see the same GPUs; leave it to the launcher",
+}
+
+
+@pytest.mark.parametrize("change", _KEPT)
+def test_what_is_not_known_is_kept(tmp_path: Path, change: tuple[str, str]) -> None:
+    plan = planned(tmp_path, _BEFORE.replace(*change))
+    assert [e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept)] == [_KEPT[change]]
+
+
+def test_the_plan_tells_how_to_start_the_script(tmp_path: Path) -> None:
+    plan = planned(tmp_path, _BEFORE)
+    found = [entry.found.what for entry in plan.of(Change) if isinstance(entry.found, Change)]
+    assert (
+        "shard `model` with `fully_shard` before its optimizer is built; create the process group "
+        "and choose each rank's GPU; start the script with `torchrun --nproc-per-node GPUS "
+        "train.py`" in found
+    )
