@@ -650,7 +650,7 @@ def test_saves_in_the_background_wait_for_each_other(tmp_path: Path) -> None:
         ),
         (
             "def save(state):\n    torch.save(state, path)\n"
-            "save({'model': get_model_state_dict(model)})",
+            "save({'model': get_model_state_dict(model)})\n" + LOAD,
             23,
             "`save({'model': get_model_state_dict(model)})` puts the checkpoint together; save "
             "it there, where its parts are known",
@@ -733,6 +733,8 @@ def test_a_file_that_nothing_loads_stays_unless_training_resumes_from_it(tmp_pat
     plan = planned(tmp_path, HEAD + SAVE)
     assert (plan.entries, plan.files) == ((), ())
     assert "dcp.save({" in migrated(tmp_path, SAVE, resume="yes")
+    plan = planned(tmp_path, HEAD + SAVE.replace("if", "state = to_cpu(state)\nif"))
+    assert (plan.entries, plan.files) == ((), ())
 
 
 def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:

@@ -45,9 +45,7 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
         raise NoFixError("it reads an open file; give `torch.load` the path")
     for above in code.ancestors(place):
         if isinstance(above, ir.If) and is_rank_test(code, above.test, frozenset()):
-            raise NoFixError(
-                f"`{code.short(above)}` lets some ranks load only; move it out of that"
-            )
+            raise NoFixError(f"only some ranks load; move the load out of `{code.short(above)}`")
     if not code.alone(place) or code.is_elif(place):
         raise NoFixError("the load shares its line with other code; give it a line of its own")
     imports = Imports(code, call)

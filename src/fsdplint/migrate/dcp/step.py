@@ -26,16 +26,20 @@ def checkpoints(context: Context) -> Iterator[Found]:
         return
     known = rank_tests(context)
     writes: list[Write] = []
+    unknown: list[Kept] = []
     for code, call, done in write_calls(context):
         try:
             write = write_of(context, code, call, done)
         except NoFixError as reason:
             if not done:
-                yield _kept(code, call, reason)
+                unknown.append(_kept(code, call, reason))
             continue
         if write is not None:
             writes.append(write)
     pairs = [(load, _written(load, writes)) for load in loads(context, known)]
+    # Without a load of any state, what is saved is an export.
+    if any(taken.kind in ("model", "optimizer") for load, _ in pairs for taken in load.taken):
+        yield from unknown
     loaded = [write for _, found in pairs for write in found]
     chosen: list[Write] = []
     for write in writes:
