@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from fsdplint.knowledge.fsdp import FLAT_PARAMETER
 from fsdplint.knowledge.saved_state import (
     BATCH_COUNT,
     DDP_NAME,
-    FLAT_NAME,
     GROUP_NAMES,
     RUNNING_STATISTICS,
     WRAPPER_NAMES,
@@ -35,7 +35,7 @@ def without_wrappers(names: Iterable[str], ddp: bool) -> dict[str, str]:
         CheckpointError: two names become one, or some belong to parameters that FSDP1 flattened.
     """
     parts = {name: [p for p in name.split(".") if p not in WRAPPER_NAMES] for name in names}
-    if any(FLAT_NAME in path for path in parts.values()):
+    if any(FLAT_PARAMETER in path for path in parts.values()):
         raise CheckpointError(SHARDS)
     if ddp and all(path[0] == DDP_NAME and len(path) > 1 for path in parts.values()):
         parts = {name: path[1:] for name, path in parts.items()}
