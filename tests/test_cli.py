@@ -631,8 +631,8 @@ def test_the_environment_chooses_the_format(here: Path) -> None:
         (["chekc", "a.py"], "; did you mean 'check'?"),
         (
             ["gone"],
-            "; the commands are baseline, check, clean, explain, inspect, mcp, migrate, new, rules, "
-            "server, verify",
+            "; the commands are baseline, check, clean, explain, inspect, mcp, migrate, new, "
+            "rules, server, verify",
         ),
     ],
 )

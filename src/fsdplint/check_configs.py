@@ -70,7 +70,7 @@ def check_configs(
             _check(overlay.get(source.path, source), settings, projects, outcome)
     for path in sorted(named):
         try:
-            source = overlay.get(path) or _named(path)
+            source = overlay.get(path) or named_config(path)
         except SourceError as error:
             outcome.failures.append(error)
             outcome.accounts.append(_failed(path, error))
@@ -83,6 +83,17 @@ def check_configs(
 def candidates(found: Iterable[str]) -> list[str]:
     """Return the files of a search that may be of a kind, by what is in them."""
     return [source.path for source in _candidates(found)]
+
+
+def values_of(sources: Mapping[str, SourceFile]) -> Iterator[tuple[str, object]]:
+    """Yield what files hold that the rules know, each with its path; of a template nothing."""
+    projects = projects_of(sources)
+    for path, source in sources.items():
+        for kind in KINDS:
+            with suppress(InvalidSyntax):
+                value = kind.read(source, projects) if kind.is_of(source) else None
+                if value is not None:
+                    yield path, value
 
 
 def read_around(found: Iterable[str], outcome: ConfigOutcome) -> None:
@@ -102,7 +113,12 @@ def read_around(found: Iterable[str], outcome: ConfigOutcome) -> None:
 
 def launches_in(root: Path, configs: ConfigOutcome) -> tuple[LaunchSettings, ...]:
     """Return the settings of FSDP that the programs below ``root`` are launched with."""
-    inside = {p: value for p, value in configs.values.items() if Path(p).is_relative_to(root)}
+    return launches_of(root, configs.values)
+
+
+def launches_of(root: Path, values: Mapping[str, object]) -> tuple[LaunchSettings, ...]:
+    """Return the settings of FSDP that config files and launch scripts below ``root`` give."""
+    inside = {p: value for p, value in values.items() if Path(p).is_relative_to(root)}
     if not inside:
         return ()
     from fsdplint.configs.launch import launch_settings
@@ -133,7 +149,7 @@ def _candidates(
                     accounts.append(Account(path, State.SKIPPED, error.reason))
 
 
-def _named(path: str) -> SourceFile:
+def named_config(path: str) -> SourceFile:
     """Return the file at ``path``.
 
     Raises:

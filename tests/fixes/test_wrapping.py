@@ -30,7 +30,7 @@ from fsdplint.fixes.wrapping import wrapped
         ),
         (
             "call(item for item in range(limit))",
-            ["call(", "  item for item in range(limit)", ")"],
+            ["call(", "  item for item in range(", "    limit", "  )", ")"],
         ),
         (
             "x = (first_long_name + second_long_name)",

@@ -185,6 +185,20 @@ _CALLS = {
         model = FSDP(model, cpu_offload=CPUOffload(offload_params=True))""",
         "fully_shard(model, offload_policy=CPUOffloadPolicy())",
     ),
+    "a value on several lines": (
+        """\
+        model = FSDP(
+            model,
+            mixed_precision=(
+                half
+                if torch.cuda.is_bf16_supported()
+                else None
+            ),
+        )""",
+        """\
+        mp_policy = (half if torch.cuda.is_bf16_supported() else None) or MixedPrecisionPolicy()
+        fully_shard(model, mp_policy=mp_policy)""",
+    ),
     "settings in a dict": (
         "settings = dict(device_mesh=mesh, use_orig_params=True)\nmodel = FSDP(model, **settings)",
         "fully_shard(model, mesh=mesh)",
@@ -273,7 +287,10 @@ def _lines(plan: Plan) -> str:
     """Return what follows the imports."""
     lines = migrated(plan).splitlines()
     imports = [n for n, line in enumerate(lines) if line.startswith(("import ", "from "))]
-    return "\n".join(lines[imports[-1] + 1 :])
+    last = imports[-1]
+    if lines[last].endswith("("):
+        last = lines.index(")", last)
+    return "\n".join(lines[last + 1 :])
 
 
 @pytest.mark.parametrize("name", _CALLS)
@@ -564,6 +581,65 @@ def wrap(model) -> FSDPModule:
 def units(model: FSDPModule):
     return [module for module in model.modules() if isinstance(module, FSDPModule)]"""
     assert _lines(planned(tmp_path, _HEAD + before)) == after
+
+
+def test_nothing_is_left_of_the_wrapper(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+def main(distributed):
+    from torch.distributed.fsdp import FullStateDictConfig
+
+    config = FullStateDictConfig(offload_to_cpu=True)
+    model = FSDP(nn.Linear(4, 4))
+    raw = model.module if distributed else model
+    return raw
+
+
+main(True)
+"""
+    assert migrated(planned(tmp_path, text)).endswith("""
+def main(distributed):
+
+    model = nn.Linear(4, 4)
+    fully_shard(model)
+    raw = model
+    return raw
+
+
+main(True)
+""")
+
+
+def test_a_norm_that_only_fsdp1_takes_of_shards_is_said(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+model = FSDP(nn.Linear(4, 4))
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+"""
+    plan = planned(tmp_path, text)
+    (said,) = [entry for entry in plan.of(Change) if not entry.found.edits]
+    assert (said.line, said.found.what) == (6, "keep `torch.nn.utils.clip_grad_norm_`")
+    assert "fix `clip-grad-util-on-fsdp1` first" in said.found.differs
+    assert not planned(tmp_path, migrated(plan)).entries
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("", "print(dist.get_rank(), dist.get_world_size())"),
+        ("sharding_strategy=S.FULL_SHARD", "print(dist.get_rank(), dist.get_world_size())"),
+        ("sharding_strategy=S.HYBRID_SHARD", None),
+        ("process_group=group", None),
+    ],
+)
+def test_the_ranks_of_a_wrapper_are_those_of_its_group(
+    arguments: str, text: str | None, tmp_path: Path
+) -> None:
+    head = f"{_HEAD}from torch.distributed.fsdp import ShardingStrategy as S\n"
+    call = f"FSDP(nn.Linear(4, 4), {arguments})"
+    plan = planned(tmp_path, f"{head}model = {call}\nprint(model.rank, model.world_size)\n")
+    if text is None:
+        assert [entry.line for entry in plan.of(Kept)] == [6]
+    else:
+        assert migrated(plan).splitlines()[-1] == text
 
 
 def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:

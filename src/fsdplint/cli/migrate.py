@@ -23,6 +23,7 @@ _MIGRATIONS: Mapping[str, tuple[str, str]] = {
     "fsdp2": ("fsdplint.migrate.fsdp2", "Move a program from FSDP1 to FSDP2."),
     "ddp": ("fsdplint.migrate.ddp", "Move a program from DistributedDataParallel to FSDP2."),
     "single": ("fsdplint.migrate.single", "Move a program from one GPU to FSDP2 on several."),
+    "dcp": ("fsdplint.migrate.dcp", "Move checkpoints from torch.save to distributed ones."),
 }
 
 

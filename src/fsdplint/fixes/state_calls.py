@@ -10,10 +10,11 @@ from fsdplint.engine import ir
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError, builder
-from fsdplint.fixes.imports import WIDTH, Imports
+from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.policies import meaning, unused
 from fsdplint.fixes.state_options import Config, StateType, state_type
+from fsdplint.fixes.wrapping import WIDTH
 from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import (

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fsdplint.engine import ir
 from fsdplint.files.lexing import TOKEN
+from fsdplint.fixes.code import Code
 
+# Black's line length.
 WIDTH = 88
 _OPENING, _CLOSING = "([{", ")]}"
 _MARK = re.compile(r"[][(){},]")
@@ -32,10 +35,22 @@ def wrapped(line: str, unit: str, width: int = WIDTH) -> list[str]:
     own = line[: len(line) - len(line.lstrip())]
     indent = own + unit
     lines = [indent + inside]
-    items = _items(inside)
-    if len(lines[0]) > width and " for " not in inside and (called or len(items) > 1):
-        lines = [part for item in items for part in wrapped(f"{indent}{item},", unit, width)]
+    if len(lines[0]) > width:
+        items = _items(inside)
+        single = " for " in inside or (first.endswith("(") and not called and len(items) == 1)
+        parts = [inside] if single else [f"{item}," for item in items]
+        lines = [each for part in parts for each in wrapped(indent + part, unit, width)]
     return [first, *lines, own + last]
+
+
+def on_one_line(code: Code, value: ir.Expr) -> str:
+    """Return the source of an expression without its line ends, unless comments need them."""
+    text = code.slice(value)
+    if code.comments(value.start, value.end) or '"""' in text or "'''" in text:
+        return text
+    lines = [line.strip() for line in text.splitlines()]
+    text = re.sub(r"([(\[{]) ", r"\1", " ".join(lines))
+    return re.sub(r",? ([)\]}])", r"\1", text) if len(lines) > 1 else text
 
 
 def _marks(text: str) -> Iterator[tuple[int, str, int]]:

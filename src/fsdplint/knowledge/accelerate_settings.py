@@ -7,7 +7,7 @@ notes with what it calls FSDP. `FIELDS` and `EQUIVALENTS` are compared with acce
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -97,7 +97,11 @@ STATE_TYPES: Mapping[str, str] = {
     for number, name in enumerate(("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT"), 1)
     for word in (name, str(number))
 }
-DEFAULT_STATE_2 = "SHARDED_STATE_DICT"
+WHOLE_STATES, DEFAULT_STATE_2 = "FULL_STATE_DICT", "SHARDED_STATE_DICT"
+# Source: accelerate 1.7 to 1.15, `fsdp2_prepare_auto_wrap_policy`, and a run.
+BY_SIZE_WITH_2 = (
+    "accelerate has FSDP2 shard every module above the size, also a `ModuleList`, which fails"
+)
 # What `accelerate to-fsdp2` removes, and the types of states that it may keep.
 GONE_WITH_2 = frozenset(
     {
@@ -108,6 +112,19 @@ GONE_WITH_2 = frozenset(
     }
 )
 CONVERTED = frozenset({"FULL_STATE_DICT", "SHARDED_STATE_DICT", "1", "3"})
+# Arguments of the plugin that it also takes with FSDP2, and has no use for.
+# Source: accelerate 1.15, `fsdp2_prepare_model`.
+UNUSED_WITH_2 = frozenset({"limit_all_gathers"})
+NO_FSDP2 = (
+    "accelerate has FSDP2 since 1.6, and the project admits older releases; require "
+    "`accelerate>=1.6`, then migrate again"
+)
+# What FSDP2 does with the weights of rank 0. Source: accelerate 1.15, `fsdp2_load_full_state_dict`,
+# and a run.
+NOT_HANDED_OUT = "rank 0's weights are not handed out: all ranks need the same before `prepare`"
+BUFFERS_REFUSED = "with `{name}`, which hands out rank 0's weights, persistent buffers fail"
+# Source: accelerate 1.15, `set_mixed_precision`; losses of a run differ by 1 %.
+PRECISION_WITH_2 = "FSDP2 does not cast buffers, and every unit casts its inputs and outputs"
 # Whether FSDP2 reshards where it does what a strategy of FSDP1 does.
 RESHARDS: Mapping[str, bool] = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}
 
@@ -163,6 +180,11 @@ class Settings:
     def _row(self, name: str, version: int) -> _Row | None:
         rows = self.rows.get((name, version), ())
         return next((row for row in rows if row.holds(self.release)), None)
+
+
+def has_fsdp2(releases: Iterable[Settings]) -> bool:
+    """Return whether all of these releases have FSDP2."""
+    return all(release.has_effect(VERSION, 2) for release in releases)
 
 
 @cache

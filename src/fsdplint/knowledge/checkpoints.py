@@ -11,6 +11,9 @@ ASYNC_SAVE = f"{CHECKPOINT}.async_save"
 LOAD_STATE_DICT = f"{CHECKPOINT}.load_state_dict"
 SAVE_STATE_DICT = f"{CHECKPOINT}.save_state_dict"
 HELPERS = f"{CHECKPOINT}.state_dict"
+STATE_OPTIONS = f"{HELPERS}.StateDictOptions"
+TORCH_SAVE = "torch.save"
+TORCH_LOAD = "torch.load"
 GET_MODEL_STATE = f"{HELPERS}.get_model_state_dict"
 GET_OPTIMIZER_STATE = f"{HELPERS}.get_optimizer_state_dict"
 GET_STATE = f"{HELPERS}.get_state_dict"
@@ -49,7 +52,7 @@ ALWAYS_THERE = frozenset(
         SET_MODEL_STATE,
         SET_OPTIMIZER_STATE,
         SET_STATE,
-        f"{HELPERS}.StateDictOptions",
+        STATE_OPTIONS,
         f"{CHECKPOINT}.FileSystemReader",
         f"{CHECKPOINT}.FileSystemWriter",
         DTENSOR,

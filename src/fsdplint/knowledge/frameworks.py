@@ -95,6 +95,8 @@ _STRATEGIES = (
 )
 _PLUGINS = r"accelerate\.(\w+\.)*FullyShardedDataParallelPlugin"
 _OBJECTS = re.compile(rf"{_STRATEGIES}|{_PLUGINS}")
+_PLUGIN_OBJECTS = re.compile(_PLUGINS)
+PLUGIN_CLASS = "FullyShardedDataParallelPlugin"
 _ARGUMENTS = re.compile(r"(transformers|trl)\.(\w+\.)*\w*(TrainingArguments|Config)")
 
 # Of `TrainingArguments`: `fsdp` is a text or a list with one of these words, or True.
@@ -118,6 +120,11 @@ OTHER_BACKENDS = frozenset({"xla", "xla_fsdp_v2"})
 def is_strategy(cls: str) -> bool:
     """Whether an object of a class has a framework shard, whatever else it says."""
     return _OBJECTS.fullmatch(cls) is not None
+
+
+def is_plugin(cls: str) -> bool:
+    """Whether a class is accelerate's plugin for FSDP."""
+    return _PLUGIN_OBJECTS.fullmatch(cls) is not None
 
 
 def is_trainer(cls: str) -> bool:

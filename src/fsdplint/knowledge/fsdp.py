@@ -87,13 +87,20 @@ WRAPPER_ATTRIBUTES = frozenset(
         FLAT_PARAMETER,
         "_fsdp_wrapped_module",
         "_handle",
+        "backward_prefetch",
+        "check_is_root",
         "compute_device",
         "cpu_offload",
+        "forward_prefetch",
+        "limit_all_gathers",
         "mixed_precision",
         "module",
+        "params",
         "process_group",
+        "rank",
         "sharding_strategy",
         "training_state",
+        "world_size",
     }
 )
 

@@ -98,6 +98,7 @@ MODULE_WRAP_POLICY = "ModuleWrapPolicy"
 ENABLE_WRAP = f"{WRAP}.enable_wrap"
 WRAP_CALL = f"{WRAP}.wrap"
 TRANSFORMER_POLICY = f"{WRAP}.transformer_auto_wrap_policy"
+SIZE_POLICY = f"{WRAP}.size_based_auto_wrap_policy"
 ALWAYS_WRAPS = f"{WRAP}.always_wrap_policy"
 # FSDP1's policies of which submodules become units.
 WRAP_POLICIES = frozenset(
@@ -113,7 +114,7 @@ WRAP_POLICIES = frozenset(
 
 # Of these, the functions, and what FSDP calls them with: whatever else they take is a setting.
 POLICY_FUNCTIONS: tuple[str, ...] = (
-    f"{WRAP}.size_based_auto_wrap_policy",
+    SIZE_POLICY,
     TRANSFORMER_POLICY,
     f"{WRAP}.lambda_auto_wrap_policy",
 )

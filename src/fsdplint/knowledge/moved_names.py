@@ -36,9 +36,11 @@ class Moved:
     instead: str = ""
 
 
+# FSDP1's composable form.
+COMPOSABLE = f"{_DIST}._composable.fully_shard"
 GONE: tuple[Moved, ...] = (
     Moved(
-        f"{_DIST}._composable.fully_shard",
+        COMPOSABLE,
         (2, 6, 0),
         instead="it was FSDP1's composable API; port the code by hand to FSDP2's "
         "`torch.distributed.fsdp.fully_shard`, which takes other arguments",

@@ -36,6 +36,9 @@ ARGUMENT = "fsdp"
 _DEFAULT, STRATEGY_BY_WORD, WRAPS_WITHOUT_WORD, BOTH = "(default)", "(strategy)", "(wrap)", "(both)"
 _STRIPS, REFUSES_IN_LIST = "(prefix)", "(list)"
 
+# The first releases in which `version`, and `state_dict_type`, have an effect: see the table.
+VERSION_SINCE, STATES_SINCE = (5, 0), (5, 10)
+
 # What accelerate calls a setting that transformers has under another name.
 OTHER_NAMES: Mapping[str, str] = {
     "backward_prefetch_policy": "backward_prefetch",

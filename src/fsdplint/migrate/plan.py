@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from fsdplint.check import around, check
+from fsdplint.check_configs import candidates, launches_of, named_config, values_of
 from fsdplint.engine.frontend.problem import syntax_problem
 from fsdplint.engine.program import Program, analyze
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.relevance import imported_files, programs
 from fsdplint.files.decoding import SourceError
-from fsdplint.files.discover import discover, project_root
+from fsdplint.files.discover import discover, is_config, is_project, project_root
 from fsdplint.files.file import SourceFile, absolute
+from fsdplint.files.pins import pinned
 from fsdplint.finding import Edit, Finding, Span
 from fsdplint.fixes.apply import fixed
 from fsdplint.fixes.edits import apply, touch
 from fsdplint.fixes.imports import together
+from fsdplint.knowledge.frameworks import uses_launcher
+from fsdplint.knowledge.lightning_settings import CLI
 from fsdplint.migrate.step import (
     Change,
     Context,
@@ -104,21 +109,25 @@ class _Scope:
         given: those that are to be migrated.
         every: all Python files.
         files: those that form programs with the given ones.
+        configs: config files and launch scripts, given ones and those that may launch the files.
     """
 
     root: Path
     given: tuple[str, ...]
     every: tuple[str, ...]
     files: tuple[str, ...]
+    configs: tuple[str, ...]
 
 
 def _scope(paths: Sequence[str]) -> _Scope:
     discovery = discover(list(map(Path, paths)))
     if discovery.failures:
         raise discovery.failures[0]
-    given = tuple(map(absolute, discovery.files))
+    code = tuple(map(absolute, discovery.files))
+    configs = tuple(map(absolute, candidates(discovery.configs)))
+    given = (*code, *configs)
     if not given:
-        raise MigrationError(f"no Python file in {', '.join(paths)}")
+        raise MigrationError(f"no Python file and no config file of FSDP in {', '.join(paths)}")
     roots = {project_root(Path(path)) for path in given}
     if len(roots) > 1:
         names = ", ".join(sorted(root.as_posix() for root in roots))
@@ -126,12 +135,15 @@ def _scope(paths: Sequence[str]) -> _Scope:
             f"these files are in several projects ({names}); migrate one at a time"
         )
     root, sources = roots.pop(), Sources()
-    every = (*given, *around(root, given, sources.text))
+    every = (*code, *around(root, code, sources.text))
     project = Project(root, sources.text)
-    ours = programs(project, dict.fromkeys(map(Path, every), True), list(map(Path, given)))
-    closure = _closure(project, map(Path, given))
+    ours = programs(project, dict.fromkeys(map(Path, every), True), list(map(Path, code)))
+    closure = _closure(project, map(Path, code))
     files = tuple(path.as_posix() for path in dict.fromkeys([*ours, *closure]))
-    return _Scope(root, given, every, files)
+    texts = [sources.text(Path(path)) or "" for path in files]
+    if is_project(root) and any(uses_launcher(text) or CLI in text for text in texts):
+        configs += tuple(map(absolute, candidates(discover([root]).configs)))
+    return _Scope(root, given, every, files, tuple(dict.fromkeys(configs)))
 
 
 def _closure(project: Project, start: Iterable[Path]) -> list[Path]:
@@ -227,7 +239,11 @@ class _Run:
         return settings_for(self.scope.given, None, isolated=False)
 
     def _checked(self, settings: Settings) -> Outcome:
-        return check(self.scope.files, settings, self.changed)
+        return check(self._paths, settings, self.changed)
+
+    @property
+    def _paths(self) -> list[str]:
+        return [*self.scope.files, *self.scope.configs]
 
     def _read_all(self) -> None:
         reader = Sources()
@@ -240,17 +256,26 @@ class _Run:
                 line, _ = source.position(problem.offset)
                 raise SourceError(path, f"{source.line_name(line)}: {problem.message}")
             self.sources[path] = source
+        self.sources |= {path: named_config(path) for path in self.scope.configs}
 
     def _context(self, *, analyzed: bool = True) -> Context:
         """Return the program as changed so far; not ``analyzed``, without units and traces."""
         sources = Sources(self.changed)
+        root, configs = self.scope.root, self._configs()
         every, focus = map(Path, self.scope.every), list(map(Path, self.scope.files))
         if analyzed:
-            program = analyze(self.scope.root, every, sources.text, focus)
+            launches = launches_of(root, configs)
+            program = analyze(root, every, sources.text, focus, launches=launches)
         else:
-            program = Program(Project(self.scope.root, sources.text), (), ())
-        program = replace(program, line_name=sources.line_name)
-        return Context(program, frozenset(self.scope.files), self.answers, self._line, self.asked)
+            program = Program(Project(root, sources.text), (), ())
+        admits = partial(pinned, root)
+        program = replace(program, line_name=sources.line_name, admits=admits)
+        files, given = frozenset(self.scope.files), frozenset(self.scope.given)
+        return Context(program, files, self.answers, self._line, self.asked, given, configs)
+
+    def _configs(self) -> dict[str, object]:
+        """Return what the config files and launch scripts hold, as changed so far."""
+        return dict(values_of({path: self._source(path) for path in self.scope.configs}))
 
     def _line(self, span: Span) -> int:
         """Return the line of a place as it was before all passes."""
@@ -289,7 +314,7 @@ class _Run:
         return self.changed.get(path, self.sources[path])
 
     def _keep(self, new: SourceFile) -> None:
-        problem = syntax_problem(new)
+        problem = None if is_config(new.path) else syntax_problem(new)
         if problem is not None:
             line, _ = new.position(problem.offset)
             raise SourceError(new.path, f"the migrated {new.line_name(line)} is not valid Python")
@@ -299,7 +324,7 @@ class _Run:
         """Apply the fixes of the findings that the steps cause, and of the migration's rules."""
 
         def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
-            return check(self.scope.files, self._settings(), {**self.changed, **overlay})
+            return check(self._paths, self._settings(), {**self.changed, **overlay})
 
         def curing(outcome: Outcome) -> Sequence[Finding]:
             found, unrelated = _new(self.before, outcome), self.migration.unrelated

@@ -47,7 +47,7 @@ def unwrap(
     outside = (call.start, module.start), (module.end, call.end)
     if any(code.comments(*ends) for ends in outside):
         raise NoFixError(f"a comment is between the arguments of `{code.short(call.func)}`")
-    path, text = dotted(module), _on_its_own(code, module)
+    path, text = dotted(module), on_its_own(code.slice(module))
     target = _target(statement, call)
     if path is not None and path == target:
         lines = sharding_lines(code, imports, path, equal=equal)
@@ -86,9 +86,8 @@ def _target(statement: ir.Stmt, call: ir.Call) -> str | None:
     return None if others else dotted(first)
 
 
-def _on_its_own(code: Code, module: ir.Expr) -> str:
-    """Return the text of ``module``, in parentheses if it needs those of the call around it."""
-    text = code.slice(module)
+def on_its_own(text: str) -> str:
+    """Return the text of an expression, in parentheses if it needs those of the call around it."""
     try:
         ast.parse(text)
     except SyntaxError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,8 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Span
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import dotted
+from fsdplint.migrate.origins import origin
 
 
 class MigrationError(Exception):
@@ -76,6 +79,9 @@ class Context:
         answers: those given so far, by `key`.
         line: the line of a place in the text before the migration.
         asked: the keys of the questions that have come up so far.
+        given: the paths that the migration was asked for.
+        configs: what the config files and launch scripts hold that the program may be launched
+            with, by path.
     """
 
     program: Program
@@ -83,6 +89,8 @@ class Context:
     answers: Mapping[str, str]
     line: Callable[[Span], int]
     asked: set[str] = field(default_factory=set)
+    given: frozenset[str] = frozenset()
+    configs: Mapping[str, object] = field(default_factory=dict)
 
     def codes(self, *words: str) -> Iterator[Code]:
         """Yield the files that may be changed and have one of ``words`` in their text."""
@@ -93,8 +101,16 @@ class Context:
                 yield Code.of(self.program.tree(path))
 
     def name(self, code: Code, node: object) -> str:
-        """Return the canonical name of a library that ``node`` is by the imports, or ""."""
-        return self.program.project.library_name(code.path, node)  # type: ignore[arg-type]  # any other node has none
+        """Return the canonical name of a library that ``node`` is by the imports, or "".
+
+        The file may import it from another file of the project.
+        """
+        project = self.program.project
+        found = project.library_name(code.path, node)  # type: ignore[arg-type]  # any other node has none
+        names = (dotted(node) or "").split(".")  # type: ignore[arg-type]  # the same
+        if not names[0] or names[0] in vars(builtins):
+            return found
+        return origin(project, Path(code.path), names) or found
 
     def key(self, question: Question) -> str:
         """Return the key of a question's answer, e.g. "train.py:41:no-shard"."""

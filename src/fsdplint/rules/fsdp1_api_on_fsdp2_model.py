@@ -24,6 +24,7 @@ from fsdplint.engine.project.unit import Unit
 from fsdplint.finding import Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import dotted
 from fsdplint.fixes.state_calls import gather_by_options
 from fsdplint.knowledge.calls import (
     ABSENT_FROM_FSDP2,
@@ -338,10 +339,15 @@ def _lacks(program: Program, name: str, value: Known) -> bool:
 
 @builder
 def drop_wrapper(code: Code, read: ir.Node, safety: Safety) -> Fix:
-    """``model.module`` to ``model``."""
+    """``model.module`` to ``model``, and a choice between both, too."""
     if not isinstance(read, ir.Attribute):
         raise NoFixError("the attribute is not written as `model.name`; remove it by hand")
     edit = code.edit(read.value.end, read.end, "")
+    choice = code.parent(read)
+    if isinstance(choice, ir.Conditional) and choice.body is read and dotted(choice.test):
+        model, other = code.slice(read.value), code.slice(choice.orelse)
+        if model == other and not code.comments(choice.start, choice.end):
+            edit = code.edit(choice.start, choice.end, model)
     return Fix(f"drop `.{read.attr}`: there is no wrapper", safety, (edit,))
 
 

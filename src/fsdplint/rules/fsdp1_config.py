@@ -13,11 +13,16 @@ from fsdplint.finding import Edit, Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Declined
 from fsdplint.fixes.edits import apply
 from fsdplint.knowledge.accelerate_settings import (
+    BY_SIZE_WITH_2,
     CONVERTED,
     GONE_WITH_2,
+    POLICY,
     RESHARDS,
+    STATES,
     STRATEGIES,
     STRATEGY,
+    WHOLE_STATES,
+    WRAPS_BY_SIZE,
 )
 from fsdplint.rule import Report, declare
 
@@ -31,7 +36,6 @@ RULE = declare(
 )
 
 _VERSION = "fsdp_version"
-_STATES = "fsdp_state_dict_type"
 
 
 def config_reports(config: AccelerateConfig) -> Iterator[Report]:
@@ -55,7 +59,7 @@ def _evidence(config: AccelerateConfig) -> Iterator[Evidence]:
 
 
 def _fix(config: AccelerateConfig) -> Fix | Declined:
-    strategy, states = config.get(STRATEGY), config.get(_STATES)
+    strategy, states = config.get(STRATEGY), config.get(STATES)
     if config.mapping.merged or config.overridden:
         return Declined("settings are merged or given twice; convert the file by hand")
     if all(each.name in GONE_WITH_2 for each in config.settings):
@@ -70,6 +74,11 @@ def _fix(config: AccelerateConfig) -> Fix | Declined:
         return Declined(f"`{config.shown(strategy)}` is no strategy; correct it by hand")
     if states and states.word not in CONVERTED:
         return Declined(f"FSDP2 does not take `{config.shown(states)}`; convert the file by hand")
+    policy = config.get(POLICY)
+    if policy and policy.word == WRAPS_BY_SIZE:
+        return Declined(
+            f"{BY_SIZE_WITH_2}; name the classes of the blocks with `TRANSFORMER_BASED_WRAP`"
+        )
     edit = one_edit(config.path, config.text, _converted(config))
     return Fix("convert the settings to FSDP2", Safety.UNSAFE, (edit,))
 
@@ -83,10 +92,20 @@ def _converted(config: AccelerateConfig) -> str:
         assert entry is not None
         made = _steps(config.path, text, section, setting, entry)
         text = apply(text, made)
+    if _saves_otherwise(config):
+        section = section_of(text, config.path)
+        text = apply(text, [insertion(config.path, text, section, STATES, WHOLE_STATES)])
     if config.get(_VERSION) is None:
         section = section_of(text, config.path)
         text = apply(text, [insertion(config.path, text, section, _VERSION, "2")])
     return text
+
+
+def _saves_otherwise(config: AccelerateConfig) -> bool:
+    """Return whether FSDP2 would save another type of states, where it could save the same."""
+    states = config.get(STATES)
+    takes = all(WHOLE_STATES in release.takes(STATES, 2) for release in config.releases)
+    return states is None and takes
 
 
 def _steps(path: str, text: str, section: Mapping, setting: Setting, entry: Entry) -> list[Edit]:

@@ -20,7 +20,7 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
 from fsdplint.fixes.move import build_after_sharding
-from fsdplint.fixes.names import clash, names_in, written_between
+from fsdplint.fixes.names import clash, dotted, names_in, written_between
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.names import MODULE, NN, is_optimizer
 from fsdplint.rule import Report, declare
@@ -227,12 +227,27 @@ def prepare_together(code: Code, calls: tuple[ir.Call, ir.Call]) -> Fix:
         raise NoFixError(f"`{changed}` changes between the two calls")
     target = below.targets[0]
     arguments = code.text[first.args[0].start : first.args[-1].end]
+    made = code.slice(above.targets[0])
+    if made != arguments:
+        used = _used_between(code, second, above.end, second.end)
+        needed = clash(names_in(above.targets[0]).all, used)
+        if needed is not None:
+            raise NoFixError(
+                f"`{needed}` is used before the second call; give the model a name before both, "
+                "and prepare it with its optimizer by hand"
+            )
     edits = (
         code.delete_lines(*code.extent(above)),
-        code.edit(target.start, target.start, f"{code.slice(above.targets[0])}, "),
+        code.edit(target.start, target.start, f"{made}, "),
         code.edit(second.args[0].start, second.args[0].start, f"{arguments}, "),
     )
     return Fix("prepare the model and its optimizer in one call", Safety.UNSAFE, edits)
+
+
+def _used_between(code: Code, use: ir.Node, start: int, end: int) -> set[str]:
+    scope = code.function(use) or code.module
+    nodes = (node for node in ir.walk(scope) if start <= node.start < end)
+    return {path for node in nodes if (path := dotted(node)) is not None}
 
 
 def _assignment(code: Code, call: ir.Call) -> ir.Assign:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
+from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.methods import methods
+from fsdplint.migrate.fsdp2.norms import norms
+from fsdplint.migrate.fsdp2.others import libraries, strategies
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
+from fsdplint.migrate.fsdp2.trainer import trainers
 from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.step import Migration
@@ -16,9 +21,10 @@ from fsdplint.migrate.step import Migration
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(shared_names, states, full_params),
+        *(shared_names, norms, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods),
+        *(plugins, prepared_alone, launches, trainers, strategies, libraries),
     ),
     rules=frozenset(),
     cleanup=unused,

@@ -22,6 +22,7 @@ from fsdplint.knowledge.policies import (
 from fsdplint.knowledge.scaling import GRAD_SCALER, SHARDED_SCALER
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
 from fsdplint.migrate.fsdp2.settings import arguments
+from fsdplint.migrate.fsdp2.strategies import HYBRID, mentioned
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
 _CLASSES = {
@@ -118,12 +119,16 @@ def attributes(context: Context) -> Iterator[Found]:
                 continue
             call = calls.get(dotted(node.value) or "")
             if call is not None:
-                yield _without_wrapper(code, node, call)
+                yield _without_wrapper(context, code, node, call)
 
 
-def _without_wrapper(code: Code, read: ir.Attribute, call: ir.Call) -> Found:
-    """Read what the wrapper was given, if that is its process group."""
+def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.Call) -> Found:
+    """Read the process group that the wrapper was given, or the rank or the size of all ranks."""
     span = code.edit(read.start, read.end, "").span
+    if read.attr in ("rank", "world_size") and _shards_over_all(context, code, call):
+        imports = Imports(code, read)
+        text = f"{imports.module(DISTRIBUTED, 'dist')}.get_{read.attr}()"
+        return Change(span, f"call `{text}`", (code.edit(read.start, read.end, text),), (imports,))
     if read.attr != "process_group":
         reason = f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
         if read.attr == FLAT_PARAMETER:
@@ -138,6 +143,18 @@ def _without_wrapper(code: Code, read: ir.Attribute, call: ir.Call) -> Found:
         return Kept(span, f"`{code.slice(read)}`", str(reason))
     edit = code.edit(read.start, read.end, text)
     return Change(span, f"name the process group, which is `{text}`", (edit,), (imports,))
+
+
+def _shards_over_all(context: Context, code: Code, call: ir.Call) -> bool:
+    """Return whether the process group of a wrapper is the default one, whatever it shards."""
+    try:
+        given = arguments(code, call)
+    except NoFixError:
+        return False
+    if "process_group" in given or "device_mesh" in given:
+        return False
+    possible = mentioned(context) if "sharding_strategy" in given else frozenset()
+    return possible is not None and not possible & HYBRID
 
 
 def _assigned(code: Code, call: ir.Call) -> str | None:

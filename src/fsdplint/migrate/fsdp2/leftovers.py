@@ -8,12 +8,17 @@ from fsdplint.engine import ir
 from fsdplint.knowledge.names import FSDP1
 from fsdplint.migrate.step import Context, Found, Kept
 
+_NAMES = (FSDP1, FSDP1.rpartition(".")[2])
+
 
 def leftovers(context: Context) -> Iterator[Found]:
-    """Yield each use of FSDP1's class."""
+    """Yield each use of FSDP1's class, and each text that is its name."""
     for code in context.codes("FullyShardedDataParallel", "FSDP"):
         for node in ir.walk(code.module):
-            if isinstance(node, (ir.Name, ir.Attribute)) and context.name(code, node) == FSDP1:
+            named = isinstance(node, ir.Constant) and node.value in _NAMES
+            if named or (
+                isinstance(node, (ir.Name, ir.Attribute)) and context.name(code, node) == FSDP1
+            ):
                 span = code.edit(node.start, node.end, "").span
                 text = f"`{code.short(code.statement(node))}`"
                 yield Kept(span, text, "no step knows how to change this use; change it by hand")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
@@ -91,12 +91,16 @@ def _precision(code: Code, made: ir.Call, *, each_says: bool) -> Change:
     names = (*_KEPT, "cast_forward_inputs") if each_says and not blocks else _KEPT
     kept = [each for each in made.args if _field(made, each) in names]
     name = imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
-    edits = [code.edit(made.func.start, made.func.end, name), *_without(code, made, kept)]
+    edits = [
+        code.edit(made.func.start, made.func.end, name),
+        *without_comments_lost(code, made.args, kept),
+    ]
     if argument(made, "param_dtype") is not None and argument(made, "reduce_dtype") is None:
         edits = _with_reduction(code, made, edits)
     if len(names) > len(_KEPT) and argument(made, "cast_forward_inputs") is None:
         at = kept[-1].end if kept else made.end - 1
-        text = f"{', ' if kept else ''}cast_forward_inputs=False"
+        apart = f",{code.newline}{code.indentation(kept[-1])}" if _on_own_line(code, kept) else ", "
+        text = f"{apart if kept else ''}cast_forward_inputs=False"
         edits.append(code.edit(at, at, text))
     span = code.edit(made.start, made.end, "").span
     differs = _BUFFERS if argument(made, "buffer_dtype") is not None else ""
@@ -104,14 +108,24 @@ def _precision(code: Code, made: ir.Call, *, each_says: bool) -> Change:
     return Change(span, what, tuple(edits), (imports,), differs)
 
 
-def _without(code: Code, made: ir.Call, kept: list[ir.Argument]) -> list[Edit]:
-    """Delete the arguments that are not kept, and no comment."""
-    edits = without(code, made.args, kept)
+def _on_own_line(code: Code, kept: list[ir.Argument]) -> bool:
+    return bool(kept) and code.starts_line(kept[-1])
+
+
+def without_comments_lost(
+    code: Code, every: Sequence[ir.Argument], kept: Sequence[ir.Argument]
+) -> list[Edit]:
+    """Delete the arguments that are not kept, and no comment.
+
+    Raises:
+        NoFixError: a comment is in the way.
+    """
+    edits = without(code, every, kept)
     if not any(code.comments(edit.span.start, edit.span.end) for edit in edits):
         return edits
-    if not all(code.starts_line(each) for each in made.args):
-        raise NoFixError("a comment is between its arguments; build the policy by hand")
-    dropped = [each for each in made.args if each not in kept]
+    if not all(code.starts_line(each) for each in every):
+        raise NoFixError("a comment is between its arguments; change the call by hand")
+    dropped = [each for each in every if each not in kept]
     lines = [(code.line_start(each.start), code.line_end(each.end)) for each in dropped]
     return [
         code.edit(*line, "".join(f"{code.indentation(each)}{c}{code.newline}" for c in comments))

@@ -10,6 +10,7 @@ from fsdplint.finding import Span
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted, fresh
+from fsdplint.fixes.wrapping import on_one_line
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
@@ -26,6 +27,7 @@ from fsdplint.migrate.fsdp2.strategies import (
     mentioned,
 )
 from fsdplint.migrate.fsdp2.units import has_units
+from fsdplint.migrate.sharding import on_its_own
 from fsdplint.migrate.step import Context, Question
 
 # The answers to which strategy an expression selects.
@@ -162,12 +164,15 @@ class _Conversion:
         return '"cpu"' if cpu else '"cuda"'
 
     def text(self, value: ir.Expr) -> str:
-        """Return the source of a value, its later lines indented as far as the statement is."""
-        lines = self.code.slice(value).splitlines()
+        """Return the source of a value, on as many lines as its comments need.
+
+        It is in parentheses if it is on several lines and has no others of its own.
+        """
+        lines = on_one_line(self.code, value).splitlines()
         was = self.code.indentation(value)
         own = self.code.indentation(self.code.statement(self.call))
         later = (f"{own}{line.removeprefix(was)}" for line in lines[1:])
-        return self.code.newline.join([lines[0], *later])
+        return on_its_own(self.code.newline.join([lines[0], *later]))
 
     def mesh(self, sizes: str) -> str:
         make = self.imports.name(DEVICE_MESH_PACKAGE, "init_device_mesh")
@@ -244,7 +249,8 @@ class _Conversion:
         policy = self.imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
         text = self.text(value)
         if _may_be_none(self.code, value):
-            text = f"({text}) or {policy}()" if not dotted(value) else f"{text} or {policy}()"
+            text = text if dotted(value) or text.startswith("(") else f"({text})"
+            text = f"{text} or {policy}()"
         if dotted(value) is None or " or " in text:
             name = fresh(self.code, self.call, "mp_policy")
             self.settings.before.append(f"{name} = {text}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
+from fsdplint.fixes.wrapping import on_one_line
 from fsdplint.knowledge.modules import (
     ALWAYS_WRAPS,
     MODULE_WRAP_POLICY,
@@ -58,16 +58,7 @@ def units(context: Context, code: Code, call: ir.Call, policy: ir.Expr | None) -
     if any(True for _ in context.codes("CustomPolicy")):
         raise NoFixError("only FSDP1 can ask a `CustomPolicy`; shard the modules by hand")
     what = f"each module that `{code.short(policy)}` selects"
-    return Units(policy=_on_one_line(code, policy), what=what)
-
-
-def _on_one_line(code: Code, policy: ir.Expr) -> str:
-    text = code.slice(policy)
-    if code.comments(policy.start, policy.end) or '"""' in text or "'''" in text:
-        return text
-    lines = [line.strip() for line in text.splitlines()]
-    text = re.sub(r"([(\[{]) ", r"\1", " ".join(lines))
-    return re.sub(r",? ([)\]}])", r"\1", text) if len(lines) > 1 else text
+    return Units(policy=on_one_line(code, policy), what=what)
 
 
 def _means_the_same(code: Code, made: ir.Expr, call: ir.Call) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
-from fsdplint.fixes.imports import Binding, bindings, dropped
+from fsdplint.fixes.imports import Binding, bindings, dropped, qualified
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.checkpoints import LOAD_SHARDED_OPTIMIZER
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, FSDP1_NAMES
@@ -52,12 +52,17 @@ def _is_setting(context: Context, code: Code, value: ir.Expr) -> bool:
     if _unpacked(value):
         return True
     nodes = list(ir.walk(value))
-    names = [context.name(code, n) for n in nodes if isinstance(n, (ir.Name, ir.Attribute))]
-    calls = [context.name(code, n.func) for n in nodes if isinstance(n, ir.Call)]
+    names = [_name(context, code, n) for n in nodes if isinstance(n, (ir.Name, ir.Attribute))]
+    calls = [_name(context, code, n.func) for n in nodes if isinstance(n, ir.Call)]
     of_fsdp1 = [name for name in names if name in FSDP1_NAMES or _of_wrap(name)]
     enums = [name for name in names if name.rpartition(".")[0] in FSDP1_NAMES]
     harmless = all(c in FSDP1_NAMES or _of_wrap(c) or c == "functools.partial" for c in calls)
     return bool(of_fsdp1 or enums) and harmless
+
+
+def _name(context: Context, code: Code, node: ir.Node) -> str:
+    """Return the canonical name by the file's imports, those in functions too."""
+    return context.name(code, node) or canonical(qualified(code, node) or "")
 
 
 def _unpacked(value: ir.Expr) -> bool:

@@ -1,0 +1,161 @@
+"""The step that finds the checkpoints of a program, and the loads that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fsdplint.engine import ir
+from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
+from fsdplint.migrate.dcp.background import waits
+from fsdplint.migrate.dcp.files import existence, last_part, removals
+from fsdplint.migrate.dcp.guards import rank_tests
+from fsdplint.migrate.dcp.plain import Counted
+from fsdplint.migrate.dcp.reads import Load, loads
+from fsdplint.migrate.dcp.resumes import resumed
+from fsdplint.migrate.dcp.saves import saved
+from fsdplint.migrate.dcp.writes import Write, write_calls, write_of
+from fsdplint.migrate.step import Context, Found, Kept, Question
+
+
+def checkpoints(context: Context) -> Iterator[Found]:
+    """Yield what becomes of each write of a state and each load of one."""
+    old = list(_fsdp1(context))
+    if old or not _is_sharded(context):
+        yield from old
+        return
+    known = rank_tests(context)
+    writes: list[Write] = []
+    for code, call, done in write_calls(context):
+        try:
+            write = write_of(context, code, call, done)
+        except NoFixError as reason:
+            if not done:
+                yield _kept(code, call, reason)
+            continue
+        if write is not None:
+            writes.append(write)
+    pairs = [(load, _written(load, writes)) for load in loads(context, known)]
+    loaded = [write for _, found in pairs for write in found]
+    chosen: list[Write] = []
+    for write in writes:
+        question = _unloaded(write)
+        if write.done or write in loaded or context.answer(question) == "yes":
+            chosen.append(write)
+        elif context.answer(question) is None:
+            yield question
+    yield from _changes(context, chosen, pairs, known)
+
+
+def _changes(
+    context: Context,
+    writes: Sequence[Write],
+    pairs: Sequence[tuple[Load, Sequence[Write]]],
+    known: frozenset[ir.Node],
+) -> Iterator[Found]:
+    function = ""
+    if not all(write.done for write in writes):
+        function = _function(context, writes)
+        if not function:
+            yield _background(writes[0])
+    for load, found in pairs:
+        if found and not load.done:
+            try:
+                yield resumed(context, load, found[0])
+            except NoFixError as reason:
+                yield _kept(load.code, load.call, reason)
+            except Counted as asked:
+                yield asked.question
+    yield from waits(context, writes)
+    for write in writes:
+        if not write.done:
+            try:
+                yield saved(write, known, function)
+            except NoFixError as reason:
+                yield _kept(write.code, write.call, reason)
+    for code in dict.fromkeys(write.code for write in writes):
+        yield from removals(context, code)
+    if writes:
+        uses = [(each.code, each.path) for each in writes]
+        uses += [(load.code, load.path) for load, found in pairs if found]
+        names = {last_part(code, path) for code, path in uses}
+        yield from existence(context, names, {code for code, _ in uses})
+
+
+def _function(context: Context, writes: Sequence[Write]) -> str:
+    """Return the function that writes checkpoints, "" if a question has to be answered first."""
+    done = [context.name(each.code, each.call.func) for each in writes if each.done]
+    if done:
+        return done[0].rpartition(".")[2]
+    answer = context.answer(_background(writes[0]))
+    return "" if answer is None else "async_save" if answer == "yes" else "save"
+
+
+def leftovers(context: Context) -> Iterator[Kept]:
+    """Yield the loads of files that became folders whose contents other code takes."""
+    done = ((code, call) for code, call, done in write_calls(context) if done)
+    writes = [write_of(context, code, call, True) for code, call in done]
+    names = {last_part(write.code, write.path) for write in writes if write is not None}
+    for load in loads(context, rank_tests(context)):
+        if load.whole is not None and not load.done and last_part(load.code, load.path) in names:
+            reason = "other code takes the checkpoint as a whole; load it where its keys are read"
+            yield _kept(load.code, load.call, reason)
+
+
+def _is_sharded(context: Context) -> bool:
+    for code in context.codes("fully_shard"):
+        for node in code.walk("fully_shard"):
+            if isinstance(node, ir.Call) and context.name(code, node.func) == FULLY_SHARD:
+                return True
+    return False
+
+
+def _fsdp1(context: Context) -> Iterator[Kept]:
+    for code in context.codes("FullyShardedDataParallel", "FSDP"):
+        for node in code.walk("FullyShardedDataParallel", "FSDP"):
+            if isinstance(node, ir.Call) and context.name(code, node.func) == FSDP1:
+                yield _kept(
+                    code, node, "FSDP1 shards this model; run `fsdplint migrate fsdp2` first"
+                )
+
+
+def _kept(code: Code, call: ir.Call, reason: object) -> Kept:
+    span = code.edit(call.start, call.end, "").span
+    return Kept(span, f"`{code.short(call)}`", str(reason))
+
+
+def _written(load: Load, writes: Sequence[Write]) -> list[Write]:
+    """Return the writes whose files a load may read: those of the same keys, or of one name."""
+    keys = {each.key for each in load.taken if each.kind in ("model", "optimizer", "object")}
+    if not keys:
+        return []
+    found = []
+    for write in writes:
+        states = {entry.key for entry in write.entries if entry.state is not None}
+        if states & keys and (keys != {""} or _same_file(load, write)):
+            found.append(write)
+    return found
+
+
+def _same_file(load: Load, write: Write) -> bool:
+    """Return whether a file that is one state is the one that a load reads, by its last part."""
+    state = write.entries[0].state
+    assert state is not None
+    optimizer = any(each.kind == "optimizer" for each in load.taken)
+    kinds = {each.kind for each in load.taken}
+    if "object" not in kinds and bool(state.optimizer) is not optimizer:
+        return False
+    return last_part(load.code, load.path) == last_part(write.code, write.path)
+
+
+def _unloaded(write: Write) -> Question:
+    code = write.code
+    span = code.edit(write.call.start, write.call.end, "").span
+    text = f"Nothing loads `{code.short(write.path)}`. Does training resume from it?"
+    return Question(span, "resume", text, ("no", "yes"))
+
+
+def _background(write: Write) -> Question:
+    span = write.code.edit(write.call.start, write.call.end, "").span
+    text = "Write checkpoints in the background while training goes on, with `async_save`?"
+    return Question(span, "async-save", text, ("no", "yes"))
