@@ -127,3 +127,15 @@ def test_deleted_lines_leave_no_extra_blank_ones(text: str, result: str) -> None
 def test_a_reason_quotes_code_without_its_comment(text: str, short: str) -> None:
     file = code(text)
     assert file.short(file.module.body[0]) == short
+
+
+@pytest.mark.parametrize(
+    ("head", "after"),
+    [("", "a()\nb()\n\nc()\n"), ("# why\n", "a()\n# why\n\n\nb()\n\nc()\n")],
+)
+def test_a_block_is_unwrapped_without_the_blank_lines_above_it(head: str, after: str) -> None:
+    text = "a()\nwith x():\n\n  \n    b()\n\n    c()\n"
+    file = code(text)
+    block = file.module.body[1]
+    assert isinstance(block, ir.With)
+    assert apply(text, file.unwrapped(block, head)).replace("  \n", "\n") == after

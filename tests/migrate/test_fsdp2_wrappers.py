@@ -287,10 +287,7 @@ def _lines(plan: Plan) -> str:
     """Return what follows the imports."""
     lines = migrated(plan).splitlines()
     imports = [n for n, line in enumerate(lines) if line.startswith(("import ", "from "))]
-    last = imports[-1]
-    if lines[last].endswith("("):
-        last = lines.index(")", last)
-    return "\n".join(lines[last + 1 :])
+    return "\n".join(lines[imports[-1] + 1 :])
 
 
 @pytest.mark.parametrize("name", _CALLS)

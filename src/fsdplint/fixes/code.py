@@ -220,7 +220,8 @@ class Code(Tree):
         return self.edit(start, end, "")
 
     def unwrapped(self, owner: ir.With | ir.If, head: str = "") -> list[Edit]:
-        """Return the edits that replace a compound statement by its body, dedented.
+        """Return the edits that replace a compound statement by its body, dedented, without the
+        blank lines that it begins with.
 
         Args:
             head: lines that replace its header; without them the header may hold no comment.
@@ -237,6 +238,8 @@ class Code(Tree):
         start, inside = self.line_start(owner.start), self.line_end(self.text.index(":", last.end))
         if not head and self.comments(start, inside):
             raise NoFixError(f"`{self.short(owner)}` has a comment in its header; {_BY_HAND}")
+        while not head and not self.line(inside).strip():
+            inside = self.line_end(inside)
         extra = self.indentation(first).removeprefix(self.indentation(owner))
         lines = self.code_lines(inside, self.after(owner))
         deeper = (line for line in lines if self.text.startswith(extra, line))

@@ -14,7 +14,7 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.edits import apply, overlap
 from fsdplint.fixes.names import binders, dotted
-from fsdplint.fixes.wrapping import WIDTH, wrapped
+from fsdplint.fixes.wrapping import WIDTH
 
 # Packages whose import has no effect that a program could miss.
 _WITHOUT_EFFECT = sys.stdlib_module_names | {"torch"}
@@ -161,22 +161,15 @@ class Imports:
                 edits.append(extended)
                 continue
             line = f"from {module} import {', '.join(sorted(names))}"
-            lines.setdefault(_place(self.code, self.use, module), []).append(self._broken(line))
+            lines.setdefault(_place(self.code, self.use, module), []).append(line)
         return edits + [self._inserted(at, added) for at, added in lines.items()]
-
-    def _broken(self, line: str) -> str:
-        if len(line) <= WIDTH:
-            return line
-        head, names = line.split(" import ")
-        return self.code.newline.join(wrapped(f"{head} import ({names})", self.code.unit))
 
     def _inserted(self, at: int, lines: Sequence[str]) -> Edit:
         newline = self.code.newline
         own = _own_imports(self.code, self.use)
         if own and own[0].start < at:
             indent = self.code.indentation(own[0])
-            inner = newline.join(lines).split(newline)
-            return self.code.insert_lines(at, "".join(indent + line + newline for line in inner))
+            return self.code.insert_lines(at, "".join(indent + line + newline for line in lines))
         text = "".join(line + newline for line in lines)
         following = self.code.line(at).lstrip("\f")
         if at < self.use.start and following.startswith(("import ", "from ")):
