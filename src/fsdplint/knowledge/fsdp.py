@@ -80,6 +80,7 @@ FSDP1_NAMES = frozenset(
     )
 )
 
+# The parameter of an FSDP1 unit, and its name in a LOCAL_STATE_DICT.
 FLAT_PARAMETER = "_flat_param"
 # Attributes that FSDP1's wrapper has beside those of the module that it wraps. Source: torch 2.13.
 WRAPPER_ATTRIBUTES = frozenset(

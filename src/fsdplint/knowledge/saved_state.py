@@ -39,7 +39,6 @@ SHARD_PACKAGES = ("torch.distributed._shard.", "torch.distributed.tensor.")
 # What wrappers put into the names of parameters. DDP's also names an attribute in many models.
 WRAPPER_NAMES = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", COMPILED})
 DDP_NAME = "module"
-# The parameter of an FSDP1 unit in a LOCAL_STATE_DICT.
 # Buffers of a normalization layer, which has a third one of this name.
 RUNNING_STATISTICS = ("running_mean", "running_var")
 BATCH_COUNT = "num_batches_tracked"
