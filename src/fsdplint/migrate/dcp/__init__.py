@@ -6,4 +6,12 @@ from fsdplint.migrate.dcp.step import checkpoints, leftovers
 from fsdplint.migrate.dcp.unused import unused
 from fsdplint.migrate.step import Migration
 
-DCP = Migration("dcp", (checkpoints,), frozenset(), unused, leftovers)
+DCP = Migration(
+    "dcp",
+    (checkpoints,),
+    frozenset(),
+    unused,
+    leftovers,
+    shards=False,
+    whole_run=True,
+)
