@@ -490,25 +490,6 @@ except ImportError:
     )
 
 
-def test_a_function_written_over_several_lines_initializes(tmp_path: Path) -> None:
-    body = """\
-model = FSDP(
-    model,
-    param_init_fn=(
-        make
-        if rank
-        else None
-    ),
-)
-"""
-    plan = planned(tmp_path, _HEAD + body)
-    ((key, question),) = [(entry.key, entry.found) for entry in plan.of(Question)]
-    assert isinstance(question, Question)
-    assert question.choices == ("before", "after")
-    lines = _lines(planned(tmp_path, _HEAD + body, {key: "after"})).splitlines()
-    assert lines[:4] == ["fully_shard(model)", "param_init_fn = (make", "if rank", "else None)"]
-
-
 def test_methods_on_models_that_are_not_known_are_asked_about(tmp_path: Path) -> None:
     text = f"""{_HEAD}
 

@@ -356,9 +356,7 @@ class _Conversion:
         code, unit, name = self.code, self.code.unit, dotted(value)
         if name is None:
             name = fresh(code, self.call, "param_init_fn")
-            text = self.text(value)
-            # The parentheses of the call may have been all that held its lines together.
-            lines.append(f"{name} = ({text})" if code.newline in text else f"{name} = {text}")
+            lines.append(f"{name} = {self.text(value)}")
         given = "" if isinstance(definition(code, value), ir.Lambda) else f"{name} and "
         module = fresh(code, self.call, "module")
         own = f"(*{module}.parameters(recurse=False), *{module}.buffers(recurse=False))"
