@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from fsdplint.knowledge import errors
-from fsdplint.knowledge.errors import KnownError, known, tomllib
+from fsdplint.knowledge.errors import KnownError, known
 from fsdplint.pages.diagnosis import LEAST, known_errors, literals
+from fsdplint.toml import loads
 
 TABLE = Path(errors.__file__).with_name("errors.toml")
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -103,7 +104,7 @@ def test_an_entry_of_the_table_is_known_where_it_should_be(error: KnownError) ->
 
 
 def test_an_entry_says_where_it_is_from() -> None:
-    rows = tomllib.loads(TABLE.read_text("utf-8"))["error"]
+    rows = loads(TABLE.read_text("utf-8"))["error"]
     keys = {key for row in rows for key in row}
     assert keys == {"message", "near", "last", "cause", "cure", "from"}
     sources = [row["from"] for row in rows]

@@ -98,6 +98,12 @@ def test_a_program_that_computes_and_saves_the_same_is_proved(migrated: Migrated
                 "saved: `checkpoint.pt` only after the migration",
             ),
         ),
+        (
+            "ddp",
+            "fsdp2 root",
+            None,
+            (EQUAL, "clauses: 12 confirmed, `blocks` violated, but no more than before"),
+        ),
         ("one", "fsdp2", 1, (EQUAL, TRAINED, f"saved: `checkpoint.pt`: {SAVED}")),
     ],
 )
@@ -188,6 +194,12 @@ def test_a_program_that_does_something_else_is_refused(
             "the script trains nothing before the migration: no parameter changes",
         ),
         ("fsdp1", "ddp", "the migrated script shards nothing with `fully_shard`"),
+        (
+            "fsdp1 unsaved",
+            "fsdp2 unsaved root",
+            "`blocks` is newly violated after the migration (`blocks`: one unit gathers all 2 "
+            "blocks (96% of the sharded parameters) at once)",
+        ),
         (
             "fsdp1",
             "fsdp2 slices",

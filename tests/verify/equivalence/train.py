@@ -82,7 +82,7 @@ def shard():
         )
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     given = {"mesh": mesh} | ({"mp_policy": MixedPrecisionPolicy(**SHORT)} if short else {})
-    for block in model.blocks:
+    for block in model.blocks if "root" not in WORDS else ():
         fully_shard(block, **given)
     fully_shard(model, **given)
     if "meta" in WORDS:
