@@ -75,7 +75,8 @@ from fsdplint.files.invalid import InvalidSyntax
         (
             "lambda a, b=1: a",
             "Lambda(Function('<lambda>', [Parameter('a', 'positional', None, None), "
-            "Parameter('b', 'positional', Constant(1), None)], [Return(Name('a'))], [], False))",
+            "Parameter('b', 'positional', Constant(1), None)], [Return(Name('a'))], [], None, "
+            "False))",
         ),
         ("a if b else c", "Conditional(Name('b'), Name('a'), Name('c'))"),
         ("a or b and c", "BoolOp('or', Name('a'), BoolOp('and', Name('b'), Name('c')))"),
@@ -168,7 +169,7 @@ def test_expressions(text: str, expected: str) -> None:
         (
             "@a\n@b.c(1)\ndef f(): pass",
             "FunctionDef(Function('f', [], [Pass()], [Name('a'), "
-            "Call(Attribute(Name('b'), 'c'), [Argument(Constant(1), None, '')])], False))",
+            "Call(Attribute(Name('b'), 'c'), [Argument(Constant(1), None, '')])], None, False))",
         ),
         (
             "async def f(a, /, b: int = 1, *c, d, e=2, **g) -> x: pass",
@@ -176,7 +177,7 @@ def test_expressions(text: str, expected: str) -> None:
             "Parameter('b', 'positional', Constant(1), Name('int')), "
             "Parameter('c', '*', None, None), Parameter('d', 'keyword', None, None), "
             "Parameter('e', 'keyword', Constant(2), None), "
-            "Parameter('g', '**', None, None)], [Pass()], [], False))",
+            "Parameter('g', '**', None, None)], [Pass()], [], Name('x'), False))",
         ),
         ("type A = int", "Pass()"),
     ],

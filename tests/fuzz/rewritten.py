@@ -70,6 +70,7 @@ MAY_BE_SILENT = {
         "gradient-hook-never-runs",
         "gradient-sync-left-off",
         "inference-mode-forward",
+        "kept-state-is-live",
         "local-rank-argument",
         "materialized-without-init",
         "module-added-after-sharding",

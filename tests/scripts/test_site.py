@@ -64,7 +64,7 @@ def test_the_overview_links_to_every_page_rule_and_schema() -> None:
     text = site.llms(settings["nav"], "https://x/", "What it is.")
     assert text.startswith(
         "# fsdplint\n\n> What it is.\n\n- [Get started](https://x/)\n\n"
-        "## Guides\n\n- [Check code](https://x/check/)\n"
+        "## Guides\n\n- [Start a project](https://x/new/)\n- [Check code](https://x/check/)\n"
     )
     assert (
         "\n## Rules\n\n- [All rules](https://x/rules/)\n- [Errors](https://x/errors/)\n"
