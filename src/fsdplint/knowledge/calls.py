@@ -30,7 +30,7 @@ from fsdplint.knowledge.collectives import (
     PARALLELIZE_MODULE,
     TENSOR_COLLECTIVES,
 )
-from fsdplint.knowledge.fsdp import FSDP1_STATICS, WRAPPERS
+from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, FSDP1_STATICS, WRAPPERS
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, CHECKPOINTING, POLICY_FUNCTIONS, TAKES_WEIGHTS
 from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, FULLY_SHARD
 from fsdplint.knowledge.policies import BFLOAT16, FULL_PRECISION
@@ -70,26 +70,7 @@ SETTING_NAMES = frozenset(name.rpartition(".")[2] for name in SHARDING_SETTINGS)
 
 # FullyShardedDataParallel's parameters, torch 2.0 to 2.15. Another keyword belongs to another
 # version, where it may have named the wrap policy.
-FSDP1_KEYWORDS = frozenset(
-    {
-        "module",
-        "process_group",
-        "sharding_strategy",
-        "cpu_offload",
-        "auto_wrap_policy",
-        "backward_prefetch",
-        "mixed_precision",
-        "ignored_modules",
-        "param_init_fn",
-        "device_id",
-        "sync_module_states",
-        "forward_prefetch",
-        "limit_all_gathers",
-        "use_orig_params",
-        "ignored_states",
-        "device_mesh",
-    }
-)
+FSDP1_KEYWORDS = frozenset({"module", *FSDP1_ARGUMENTS})
 
 
 @dataclass(frozen=True, slots=True)
