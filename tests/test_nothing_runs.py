@@ -37,6 +37,10 @@ MODULES = frozenset(
 # and of these plain values constructed by PyYAML's safe constructor.
 OWN = [
     ("cache/ir_pack.py", "importlib"),
+    *[("checkpoints/convert.py", "torch")] * 2,
+    ("checkpoints/files.py", "pickle"),
+    *[("checkpoints/files.py", "torch")] * 9,
+    ("checkpoints/names.py", "torch"),
     ("cli/main.py", "importlib"),
     ("cli/main.py", "import_module"),
     ("cli/migrate.py", "importlib"),
@@ -44,10 +48,6 @@ OWN = [
     ("configs/document.py", "yaml"),
     ("engine/frontend/parallel.py", "subprocess"),
     ("engine/frontend/parallel.py", "subprocess"),
-    *[("migrate/checkpoint.py", "torch")] * 2,
-    ("migrate/checkpoint_files.py", "pickle"),
-    *[("migrate/checkpoint_files.py", "torch")] * 9,
-    ("migrate/checkpoint_names.py", "torch"),
     ("pages/flight_recorder.py", "pickle"),
     ("report/__init__.py", "importlib"),
     ("report/__init__.py", "import_module"),

@@ -563,7 +563,7 @@ def test_nothing_is_left_half_written(
 def test_without_pytorch_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "fsdplint.migrate.checkpoint", None)
+    monkeypatch.setitem(sys.modules, "fsdplint.checkpoints.convert", None)
     assert migrate(tmp_path, tmp_path / "new").output.startswith(
         "Error: migrate checkpoint requires PyTorch 2.6 or newer: pip install 'fsdplint[verify]' ("
     )

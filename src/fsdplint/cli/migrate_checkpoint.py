@@ -47,8 +47,8 @@ def checkpoint(
     never changed, and no code in it is run. NEW must not exist.
     """
     try:
-        from fsdplint.migrate.checkpoint import Options, convert
-        from fsdplint.migrate.checkpoint_files import CheckpointError
+        from fsdplint.checkpoints.convert import Options, convert
+        from fsdplint.checkpoints.files import CheckpointError
     except ImportError as error:
         raise click.ClickException(
             "migrate checkpoint requires PyTorch 2.6 or newer: pip install 'fsdplint[verify]' "

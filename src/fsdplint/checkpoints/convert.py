@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
+from fsdplint.checkpoints import files
+from fsdplint.checkpoints.files import SHARDS, CheckpointError
+from fsdplint.checkpoints.names import Shape, names_by_index, without_wrappers
 from fsdplint.knowledge.saved_state import DDP_NAME, EXTRA_STATE, GROUP_NAMES, OPTIMIZER_ENTRIES
-from fsdplint.migrate import checkpoint_files as files
-from fsdplint.migrate.checkpoint_files import SHARDS, CheckpointError
-from fsdplint.migrate.checkpoint_names import Shape, names_by_index, without_wrappers
 
 Keys = tuple[str | int, ...]
 """Where something is in a checkpoint: the keys and indices that lead there."""

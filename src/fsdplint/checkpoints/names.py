@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from fsdplint.checkpoints.files import SHARDS, CheckpointError
 from fsdplint.knowledge.fsdp import FLAT_PARAMETER
 from fsdplint.knowledge.saved_state import (
     BATCH_COUNT,
@@ -15,7 +16,6 @@ from fsdplint.knowledge.saved_state import (
     RUNNING_STATISTICS,
     WRAPPER_NAMES,
 )
-from fsdplint.migrate.checkpoint_files import SHARDS, CheckpointError
 
 Shape = tuple[int, ...]
 _LIST = (  # without its first letter
