@@ -64,6 +64,9 @@ class Code(Tree):
     def edit(self, start: int, end: int, text: str) -> Edit:
         return Edit(Span(self.path, start, end), text)
 
+    def span(self, node: ir.Node) -> Span:
+        return Span(self.path, node.start, node.end)
+
     @cached_property
     def newline(self) -> str:
         found = NEWLINE.search(self.text)

@@ -222,7 +222,6 @@ class _Run:
             changes = _together(each for each in found if isinstance(each, Change))
             kept = [each for each in found if isinstance(each, Kept)]
             asked = [each for each in found if isinstance(each, Question)]
-            asked = [each for each in asked if context.answer(each) is None]
             self._note(context, [*changes, *asked, *kept])
             if asked:
                 return None

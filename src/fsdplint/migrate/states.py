@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import unit_of
@@ -32,7 +33,7 @@ from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import HELPERS, LOADS, SAVES
 from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, Kept, attempt
 
 Scope = ir.Function | ir.ClassDef | ir.Module
 _FULL = "full_state_dict=True"
@@ -90,14 +91,8 @@ def gathers(context: Context) -> Iterator[Found]:
         tests = tuple(guard.test for guard in use.guards)
         groups.setdefault((use.call.site.path, function, tests), []).append(use)
     for uses in groups.values():
-        site = uses[0].call.site
-        try:
-            edits, imports = _gathered(program, uses)
-        except NoFixError as reason:
-            yield Kept(program.span(site), f"`{program.text(site.path, site.node)}`", str(reason))
-        else:
-            what = "gather the full state on every rank"
-            yield Change(program.span(site), what, tuple(edits), imports)
+        code = Code.of(program.tree(uses[0].call.site.path))
+        yield from attempt(code, uses[0].node, partial(_gathered, program, uses))
 
 
 def loads(context: Context) -> Iterator[Found]:
@@ -124,7 +119,7 @@ def _loaded(
     An optimizer's state then numbered its parameters, and the helper silently restores only those
     that are named (run on torch 2.13).
     """
-    span = code.edit(call.start, call.end, "").span
+    span = code.span(call)
     adapted, extra = "{}", []
     if optimizer is not None:
         adapted = f"{_NAMED}({{}}, {model}, {optimizer})"
@@ -172,7 +167,7 @@ def unseen(context: Context) -> Iterator[Found]:
 
 
 def _unseen(code: Code, call: ir.Call, known: _Named) -> Iterator[Found]:
-    span = code.edit(call.start, call.end, "").span
+    span = code.span(call)
     name = ir.last_name(call.func)
     if name == "load_state_dict":
         yield _loaded(code, call, known.model, known.optimizer)
@@ -249,8 +244,9 @@ def _use(program: Program, call: Call) -> _Use | None:
     return None if model is None else _Use(call, model, text, guards)
 
 
-def _gathered(program: Program, uses: Sequence[_Use]) -> tuple[list[Edit], tuple[Imports, ...]]:
-    """Return edits that gather all of ``uses``, which are in one function, on every rank."""
+def _gathered(program: Program, uses: Sequence[_Use]) -> Change:
+    """Gather all of ``uses``, which are in one function, on every rank."""
+    what = "gather the full state on every rank"
     first = uses[0]
     site = first.call.site
     code = Code.of(program.tree(site.path))
@@ -260,14 +256,15 @@ def _gathered(program: Program, uses: Sequence[_Use]) -> tuple[list[Edit], tuple
         states = [GatheredState(use.node, use.model, use.optimizer) for use in uses]
         if outer:
             raise NoFixError("several tests keep ranks from this; gather the state by hand")
-        return list(_made(gather_state(code, first.node, states, local, every_time=True)).edits), ()
+        fix = _made(gather_state(code, first.node, states, local, every_time=True))
+        return Change(code.span(first.node), what, fix.edits)
     imports = Imports(code, first.node)
     edits = [_in_place(code, imports, use, rank_zero=bool(outer)) for use in uses]
     if outer:
         edits.append(_only_rank_zero_goes_on(code, imports, uses))
     for guard in outer:
         edits += _let_all_through(program, guard, site.calls)
-    return edits, (imports,)
+    return Change(code.span(first.node), what, tuple(edits), (imports,))
 
 
 def _in_place(code: Code, imports: Imports, use: _Use, *, rank_zero: bool) -> Edit:

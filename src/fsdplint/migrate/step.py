@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fsdplint.engine import ir
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Span
-from fsdplint.fixes.code import Code
+from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.migrate.origins import origin
@@ -68,6 +69,14 @@ class Kept:
 
 
 Found = Change | Question | Kept
+
+
+class UndecidedError(Exception):
+    """A question without an answer."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question.text)
+        self.question = question
 
 
 @dataclass(frozen=True)
@@ -131,6 +140,35 @@ class Context:
             choices = ", ".join(question.choices)
             raise MigrationError(f"{key}: {answer!r} is not an answer; choose one of {choices}")
         return answer
+
+    def decided(self, question: Question) -> str:
+        """Return the answer to ``question``.
+
+        Raises:
+            UndecidedError: there is none yet.
+        """
+        answer = self.answer(question)
+        if answer is None:
+            raise UndecidedError(question)
+        return answer
+
+
+def kept(code: Code, node: ir.Node, reason: object) -> Kept:
+    """Return a place that stays as it is."""
+    return Kept(code.span(node), f"`{code.short(node)}`", str(reason))
+
+
+def attempt(code: Code, node: ir.Node, change: Callable[[], Found | None]) -> Iterator[Found]:
+    """Yield what ``change`` makes of a place, its question, or the reason why the place stays."""
+    try:
+        found = change()
+    except UndecidedError as undecided:
+        yield undecided.question
+    except NoFixError as reason:
+        yield kept(code, node, reason)
+    else:
+        if found is not None:
+            yield found
 
 
 Step = Callable[[Context], Iterator[Found]]

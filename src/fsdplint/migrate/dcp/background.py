@@ -66,7 +66,7 @@ def waits(context: Context, writes: Sequence[Write]) -> Iterator[Found]:
             if not isinstance(node, ir.Call) or context.name(code, node.func) != DESTROY:
                 continue
             statement = code.statement(node)
-            span = code.edit(node.start, node.end, "").span
+            span = code.span(node)
             if code not in ours:
                 reason = "the last save may still run; keep its future where this can wait for it"
                 yield Kept(span, f"`{code.short(node)}`", reason)

@@ -22,7 +22,7 @@ def removals(context: Context, code: Code) -> Iterator[Found]:
         subject = _subject(context, code, node) if whole else None
         if subject is None or not isinstance(node, ir.Call) or _is_for_files(code, node):
             continue
-        span = code.edit(node.start, node.end, "").span
+        span = code.span(node)
         question = Question(
             span, "deletes-checkpoints", f"Does `{code.short(node)}` delete checkpoints?", _YES
         )
@@ -78,7 +78,7 @@ def existence(context: Context, names: Collection[str], ours: Collection[Code]) 
             subject = _looked_for(context, code, node)
             if subject is None or not isinstance(node, ir.Call) or _is_new(code, node):
                 continue
-            last, span = last_part(code, subject), code.edit(node.start, node.end, "").span
+            last, span = last_part(code, subject), code.span(node)
             known = last in names and code in ours
             if not known and "." in last and not last.startswith("."):
                 continue  # the name of another file

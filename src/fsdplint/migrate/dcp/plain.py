@@ -63,7 +63,7 @@ def template(context: Context, code: Code, taken: Taken, entry: Entry, write: Wr
 
 def _asked(context: Context, write: Write, entry: Entry) -> str:
     code = write.code
-    span = code.edit(entry.value.start, entry.value.end, "").span
+    span = code.span(entry.value)
     what = f'`{code.short(entry.value)}`, which is saved as "{entry.key}"'
     text = f"Is {what}, a number, a string or a list of them (plain), a tensor, or a dict?"
     question = Question(span, f"saved-{entry.key}", text, ("plain", "tensor", "dict"))

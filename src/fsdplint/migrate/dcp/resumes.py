@@ -72,7 +72,7 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
         edits.append(code.edit(start, end, comments + text))
     else:
         edits += [code.insert_lines(start, text), code.edit(call.start, call.end, name)]
-    span = code.edit(call.start, call.end, "").span
+    span = code.span(call)
     what = f"read `{code.short(load.path)}` with `dcp.load`, or with `torch.load` if it is a file"
     differs = "files saved so far hold the shards of one rank only" if write.is_raw else ""
     return Change(span, what, tuple(dict.fromkeys(edits)), (imports,), differs)

@@ -67,7 +67,7 @@ def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
     else:
         placed = _placed(code, guard, text)
     others += [none_yet(code, call)] if in_background else []
-    span = code.edit(call.start, call.end, "").span
+    span = code.span(call)
     what = f"write `{code.short(write.path)}` with `dcp.{function}` on every rank"
     differs = f"`{code.short(write.path)}` becomes a folder"
     if any(is_random_state(each.value) for each in write.entries):

@@ -124,7 +124,7 @@ def _fsdp1(context: Context) -> Iterator[Kept]:
 
 
 def _kept(code: Code, call: ir.Call, reason: object) -> Kept:
-    span = code.edit(call.start, call.end, "").span
+    span = code.span(call)
     return Kept(span, f"`{code.short(call)}`", str(reason))
 
 
@@ -154,12 +154,12 @@ def _same_file(load: Load, write: Write) -> bool:
 
 def _unloaded(write: Write) -> Question:
     code = write.code
-    span = code.edit(write.call.start, write.call.end, "").span
+    span = code.span(write.call)
     text = f"Nothing loads `{code.short(write.path)}`. Does training resume from it?"
     return Question(span, "resume", text, ("no", "yes"))
 
 
 def _background(write: Write) -> Question:
-    span = write.code.edit(write.call.start, write.call.end, "").span
+    span = write.code.span(write.call)
     text = "Write checkpoints in the background while training goes on, with `async_save`?"
     return Question(span, "async-save", text, ("no", "yes"))

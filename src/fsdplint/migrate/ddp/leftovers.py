@@ -14,6 +14,6 @@ def leftovers(context: Context) -> Iterator[Found]:
     for code in context.codes("DistributedDataParallel", "DDP"):
         for node in ir.walk(code.module):
             if isinstance(node, (ir.Name, ir.Attribute)) and context.name(code, node) == CLASS:
-                span = code.edit(node.start, node.end, "").span
+                span = code.span(node)
                 text = f"`{code.short(code.statement(node))}`"
                 yield Kept(span, text, "no step knows how to change this use; change it by hand")

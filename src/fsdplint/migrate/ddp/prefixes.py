@@ -32,7 +32,7 @@ def prefixes(context: Context) -> Iterator[Found]:
                 text = _STRIPPED.format(code.slice(state.value))
                 edit = code.edit(state.value.start, state.value.end, text)
                 what = "load checkpoints of the wrapper, too, whose names begin with `module.`"
-                yield Change(code.edit(node.start, node.end, "").span, what, (edit,))
+                yield Change(code.span(node), what, (edit,))
 
 
 def _wrappers(context: Context, code: Code) -> dict[str, ir.Call]:

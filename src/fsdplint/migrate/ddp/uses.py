@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit, Span
@@ -11,7 +12,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.ddp import CLASS, METHODS, PROMISE, SYNC_ATTRIBUTE, ZERO
 from fsdplint.knowledge.names import FSDP2_MODULE
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _SETTER = "set_requires_gradient_sync"
 _WORDS = ("fully_shard", "DistributedDataParallel", "DDP", SYNC_ATTRIBUTE, PROMISE, *METHODS)
@@ -21,16 +22,11 @@ def uses(context: Context) -> Iterator[Found]:
     """Yield a change for each use that has a counterpart, and what has none."""
     for code in context.codes(*_WORDS):
         for node in ir.walk(code.module):
-            try:
-                found = _change(context, code, node)
-            except NoFixError as reason:
-                found = Kept(_span(code, node), f"`{code.short(node)}`", str(reason))
-            if found is not None:
-                yield found
+            yield from attempt(code, node, partial(_change, context, code, node))
 
 
 def _span(code: Code, node: ir.Node) -> Span:
-    return code.edit(node.start, node.end, "").span
+    return code.span(node)
 
 
 def _change(context: Context, code: Code, node: ir.Node) -> Found | None:

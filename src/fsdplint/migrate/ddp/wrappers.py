@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
@@ -10,7 +11,7 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.ddp import ARGUMENTS, CLASS, NEEDLESS, REFUSED
 from fsdplint.migrate.sharding import unwrap
-from fsdplint.migrate.step import Change, Context, Found, Kept, Question
+from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 
 _WORDS = ("DistributedDataParallel", "DDP")
 _SAME, _DIFFER = "same", "differ"
@@ -25,37 +26,34 @@ def wrappers(context: Context) -> Iterator[Found]:
     for code in context.codes(*_WORDS):
         for node in ir.walk(code.module):
             if isinstance(node, ir.Call) and context.name(code, node.func) == CLASS:
-                yield _sharded(context, code, node)
+                yield from attempt(code, node, partial(_sharded, context, code, node))
 
 
-def _sharded(context: Context, code: Code, call: ir.Call) -> Found:
-    span = code.edit(call.start, call.end, "").span
-    try:
-        module, given = _arguments(code, call)
-        if _is_true(given.get("find_unused_parameters")):
-            question = Question(
-                span,
-                "unused-parameters",
-                "do all ranks use the same parameters in each step? (FSDP2 mixes up gradients "
-                "where they differ)",
-                (_SAME, _DIFFER),
-            )
-            answer = context.answer(question)
-            if answer is None:
-                return question
-            if answer == _DIFFER:
-                raise NoFixError(
-                    "FSDP2 reduces the gradients of a block only on ranks that used it; make all "
-                    "ranks use the same parameters by hand"
-                )
-        imports = Imports(code, call)
-        equal = _is_false(given.get("init_sync"))
-        edits = unwrap(code, call, module, imports, equal=equal)
-    except NoFixError as reason:
-        return Kept(span, f"`{code.short(call)}`", str(reason))
+def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
+    module, given = _arguments(code, call)
+    if _is_true(given.get("find_unused_parameters")):
+        _check_use(context, code, call)
+    imports = Imports(code, call)
+    equal = _is_false(given.get("init_sync"))
+    edits = unwrap(code, call, module, imports, equal=equal)
     what = f"shard `{code.short(module)}` with `fully_shard` instead of wrapping it"
     differs = "" if _is_false(given.get("broadcast_buffers")) else _BUFFERS
-    return Change(span, what, tuple(edits), (imports,), differs)
+    return Change(code.span(call), what, tuple(edits), (imports,), differs)
+
+
+def _check_use(context: Context, code: Code, call: ir.Call) -> None:
+    question = Question(
+        code.span(call),
+        "unused-parameters",
+        "do all ranks use the same parameters in each step? (FSDP2 mixes up gradients where they "
+        "differ)",
+        (_SAME, _DIFFER),
+    )
+    if context.decided(question) == _DIFFER:
+        raise NoFixError(
+            "FSDP2 reduces the gradients of a block only on ranks that used it; make all ranks "
+            "use the same parameters by hand"
+        )
 
 
 def _arguments(code: Code, call: ir.Call) -> tuple[ir.Expr, Mapping[str, ir.Expr]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from fsdplint.configs.accelerate import AccelerateConfig
@@ -50,8 +51,7 @@ from fsdplint.knowledge.modules import MODULE_WRAP_POLICY, SIZE_POLICY, TRANSFOR
 from fsdplint.knowledge.transformers_settings import POLICY, RESHARD
 from fsdplint.migrate.fsdp2.calls import definition
 from fsdplint.migrate.fsdp2.policies import without_comments_lost
-from fsdplint.migrate.fsdp2.settings import UndecidedError, decided
-from fsdplint.migrate.step import Change, Context, Found, Kept, Question
+from fsdplint.migrate.step import Change, Context, Found, Kept, Question, attempt
 
 _VERSION, _STRATEGY = "fsdp_version", "sharding_strategy"
 _SYNC, _RAM_EFFICIENT = "sync_module_states", "cpu_ram_efficient_loading"
@@ -76,7 +76,7 @@ def plugins(context: Context) -> Iterator[Found]:
     for code in context.codes(PLUGIN_CLASS, PLUGIN):
         for node in ir.walk(code.module):
             if isinstance(node, ir.Call) and is_plugin(context.name(code, node.func)):
-                yield from _migrated(context, code, node)
+                yield from attempt(code, node, partial(_migrated, context, code, node))
             elif isinstance(node, ir.ClassDef):
                 for base in node.bases:
                     if is_plugin(context.name(code, base)):
@@ -86,22 +86,15 @@ def plugins(context: Context) -> Iterator[Found]:
                 yield from _set_later(code, node)
 
 
-def _migrated(context: Context, code: Code, call: ir.Call) -> Iterator[Found]:
-    span = code.edit(call.start, call.end, "").span
+def _migrated(context: Context, code: Code, call: ir.Call) -> Change | None:
     given = {each.keyword: each.value for each in call.args if each.keyword}
     version = given.get(_VERSION)
     if isinstance(version, ir.Constant) and version.value == 2:
-        return
-    made = _Conversion(context, code, call, span, given)
-    try:
-        edits = made.edits()
-    except UndecidedError as undecided:
-        yield undecided.question
-    except NoFixError as reason:
-        yield Kept(span, f"`{code.short(call)}`", str(reason))
-    else:
-        what = "have accelerate shard with FSDP2"
-        yield Change(span, what, tuple(edits), differs="; ".join(made.differs))
+        return None
+    made = _Conversion(context, code, call, code.span(call), given)
+    edits = made.edits()
+    what = "have accelerate shard with FSDP2"
+    return Change(made.span, what, tuple(edits), differs="; ".join(made.differs))
 
 
 @dataclass(slots=True)
@@ -197,7 +190,7 @@ class _Conversion:
     def _asked(self, value: ir.Expr) -> str:
         text = f"Which strategy does `{self.code.short(value)}` select?"
         question = Question(self.span, "sharding-strategy", text, tuple(_ANSWERS))
-        return _ANSWERS.get(decided(self.context, question), "")
+        return _ANSWERS.get(self.context.decided(question), "")
 
     def wrap_policy(self) -> None:
         value = self.given.get(POLICY)
@@ -283,7 +276,7 @@ class _Conversion:
             f"`{_RAM_EFFICIENT}=True`. Set it, or have all ranks the same weights before `prepare`?"
         )
         question = Question(self.span, "sync-module-states", text, ("set", "same-weights"))
-        if decided(self.context, question) != "set":
+        if self.context.decided(question) != "set":
             self.differs.append(NOT_HANDED_OUT)
             return
         self.differs.append(BUFFERS_REFUSED.format(name=_RAM_EFFICIENT))
@@ -369,7 +362,7 @@ def _set_later(code: Code, node: ir.Assign) -> Iterator[Found]:
 
 
 def _kept(code: Code, node: ir.Node, what: str, reason: str) -> Kept:
-    return Kept(code.edit(node.start, node.end, "").span, what, reason)
+    return Kept(code.span(node), what, reason)
 
 
 def _is_none(value: ir.Expr | None) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.finding import Edit
+from fsdplint.finding import Edit, Span
 from fsdplint.fixes.arguments import without
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports, bindings
@@ -23,7 +24,7 @@ from fsdplint.knowledge.scaling import GRAD_SCALER, SHARDED_SCALER
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
 from fsdplint.migrate.fsdp2.settings import arguments
 from fsdplint.migrate.fsdp2.strategies import HYBRID, mentioned
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, Kept, attempt
 
 _CLASSES = {
     FSDP1: FSDP2_MODULE,
@@ -43,7 +44,7 @@ def shared_names(context: Context) -> Iterator[Found]:
         for other in (first[name] for name in sorted(names)):
             if canonical(other.target) != FSDP1:
                 reason = f"`{other.name}` is also `{other.target}`; name them differently, then "
-                span = code.edit(other.statement.start, code.module.end, "").span
+                span = Span(code.path, other.statement.start, code.module.end)
                 yield Kept(span, f"`{code.short(other.statement)}`", f"{reason}migrate again")
 
 
@@ -104,7 +105,7 @@ def scalers(context: Context) -> Iterator[Found]:
             edits: list[Edit] = [code.edit(node.func.start, node.func.end, text)]
             kept = [each for each in node.args if each.keyword != "process_group"]
             edits += without(code, node.args, kept) if len(kept) < len(node.args) else []
-            span = code.edit(node.start, node.end, "").span
+            span = code.span(node)
             yield Change(span, "use `torch.amp.GradScaler`", tuple(edits), (imports,))
 
 
@@ -119,12 +120,12 @@ def attributes(context: Context) -> Iterator[Found]:
                 continue
             call = calls.get(dotted(node.value) or "")
             if call is not None:
-                yield _without_wrapper(context, code, node, call)
+                yield from attempt(code, node, partial(_without_wrapper, context, code, node, call))
 
 
-def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.Call) -> Found:
+def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.Call) -> Change:
     """Read the process group that the wrapper was given, or the rank or the size of all ranks."""
-    span = code.edit(read.start, read.end, "").span
+    span = code.span(read)
     if read.attr in ("rank", "world_size") and _shards_over_all(context, code, call):
         imports = Imports(code, read)
         text = f"{imports.module(DISTRIBUTED, 'dist')}.get_{read.attr}()"
@@ -133,14 +134,11 @@ def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.
         reason = f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
         if read.attr == FLAT_PARAMETER:
             reason = "FSDP2 shards each parameter by itself; read the model's parameters by hand"
-        return Kept(span, f"`{code.slice(read)}`", reason)
+        raise NoFixError(reason)
     imports = Imports(code, read)
-    try:
-        group = arguments(code, call).get("process_group")
-        text = code.slice(group) if group is not None and dotted(group) else ""
-        text = text or f"{imports.module(DISTRIBUTED, 'dist')}.group.WORLD"
-    except NoFixError as reason:
-        return Kept(span, f"`{code.slice(read)}`", str(reason))
+    group = arguments(code, call).get("process_group")
+    text = code.slice(group) if group is not None and dotted(group) else ""
+    text = text or f"{imports.module(DISTRIBUTED, 'dist')}.group.WORLD"
     edit = code.edit(read.start, read.end, text)
     return Change(span, f"name the process group, which is `{text}`", (edit,), (imports,))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
@@ -11,8 +12,8 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.modules import ENABLE_WRAP, WRAP_CALL
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.migrate.fsdp2.filled import passed_on
-from fsdplint.migrate.fsdp2.settings import UndecidedError, settings_of
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.fsdp2.settings import settings_of
+from fsdplint.migrate.step import Change, Context, Found, attempt
 
 
 def contexts(context: Context) -> Iterator[Found]:
@@ -24,16 +25,13 @@ def contexts(context: Context) -> Iterator[Found]:
             made = node.items[0].value
             if not isinstance(made, ir.Call) or context.name(code, made.func) != ENABLE_WRAP:
                 continue
-            try:
-                yield passed_on(code, made) or _unwrapped(context, code, node, made)
-            except UndecidedError as undecided:
-                yield undecided.question
-            except NoFixError as reason:
-                span = code.edit(made.start, made.end, "").span
-                yield Kept(span, f"`{code.short(made)}`", str(reason))
+            yield from attempt(code, made, partial(_unwrapped, context, code, node, made))
 
 
 def _unwrapped(context: Context, code: Code, block: ir.With, made: ir.Call) -> Change:
+    change = passed_on(code, made)
+    if change is not None:
+        return change
     classes = [each.value for each in made.args if each.keyword == "wrapper_cls"]
     if [context.name(code, each) for each in classes] != [FSDP1]:
         raise NoFixError("it does not name `FullyShardedDataParallel`; shard the modules by hand")
@@ -59,7 +57,7 @@ def _unwrapped(context: Context, code: Code, block: ir.With, made: ir.Call) -> C
     indent, newline = code.indentation(block), code.newline
     head = "".join(f"{indent}{line}{newline}" for line in settings.before)
     edits += code.unwrapped(block, head)
-    span = code.edit(made.start, made.end, "").span
+    span = code.span(made)
     return Change(
         span, "shard the modules of the block with `fully_shard`", tuple(edits), (imports,)
     )

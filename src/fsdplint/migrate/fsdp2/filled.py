@@ -134,7 +134,7 @@ def _change(code: Code, filled: _Filled) -> Change:
     edits += _removed(code, [store.statement for store in filled.stores])
     keys = ", ".join(f"`{key}`" for key in dict.fromkeys(store.key for store in filled.stores))
     what = f"pass {keys} of `{filled.name}` in the calls themselves"
-    span = code.edit(filled.made.start, filled.made.end, "").span
+    span = code.span(filled.made)
     return Change(span, what, tuple(edits))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Shard
@@ -15,7 +17,7 @@ from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import SUMMON_FULL_PARAMS
 from fsdplint.knowledge.suspicious_words import means_rank
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _BY_HAND = (
     "FSDP2 has no equivalent; by hand, gather a parameter with `full_tensor()`, or change the "
@@ -48,13 +50,8 @@ def full_params(context: Context) -> Iterator[Found]:
         for node in code.walk("summon_full_params"):
             if not isinstance(node, ir.Call) or context.name(code, node.func) != SUMMON_FULL_PARAMS:
                 continue
-            span = code.edit(node.start, node.end, "").span
-            try:
-                yield _unwrapped(context, code, node)
-            except _LaterError:
-                continue
-            except NoFixError as reason:
-                yield Kept(span, f"`{code.short(node)}`", str(reason))
+            with suppress(_LaterError):
+                yield from attempt(code, node, partial(_unwrapped, context, code, node))
 
 
 def _unwrapped(context: Context, code: Code, call: ir.Call) -> Change:
@@ -85,7 +82,7 @@ def _unwrapped(context: Context, code: Code, call: ir.Call) -> Change:
     alone = recurse is not None and code.slice(recurse.value) == "False"
     what = f"gather what the block reads of `{model}`" if edits else f"remove `{code.short(call)}`"
     return Change(
-        code.edit(call.start, call.end, "").span,
+        code.span(call),
         what,
         tuple(without_contexts(code, block, {call}, edits)),
         differs=_GENERATES if generates and not alone else "",

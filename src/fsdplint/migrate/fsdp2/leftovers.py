@@ -19,6 +19,6 @@ def leftovers(context: Context) -> Iterator[Found]:
             if named or (
                 isinstance(node, (ir.Name, ir.Attribute)) and context.name(code, node) == FSDP1
             ):
-                span = code.edit(node.start, node.end, "").span
+                span = code.span(node)
                 text = f"`{code.short(code.statement(node))}`"
                 yield Kept(span, text, "no step knows how to change this use; change it by hand")

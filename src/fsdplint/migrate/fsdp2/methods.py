@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.finding import Safety
-from fsdplint.fixes.code import Code, Declined
-from fsdplint.migrate.step import Change, Context, Found, Kept, Question
+from fsdplint.fixes.code import Code, Declined, NoFixError
+from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 from fsdplint.rules.fsdp1_api_on_fsdp2_model import clip_by_torch
 from fsdplint.rules.no_sync_under_fsdp2 import sync_last_micro_batch
 
@@ -31,7 +32,7 @@ def methods(context: Context) -> Iterator[Found]:
                 and node not in known
                 and _may_be_fsdp(context, code, node)
             ):
-                yield from _asked(context, code, node)
+                yield from attempt(code, node, partial(_changed, context, code, node))
 
 
 def _may_be_fsdp(context: Context, code: Code, call: ir.Call) -> bool:
@@ -47,24 +48,19 @@ def _may_be_fsdp(context: Context, code: Code, call: ir.Call) -> bool:
     return method.attr == _CLIP and first is not None and not gets_parameters
 
 
-def _asked(context: Context, code: Code, call: ir.Call) -> Iterator[Found]:
+def _changed(context: Context, code: Code, call: ir.Call) -> Change | None:
     assert isinstance(call.func, ir.Attribute)
-    span = code.edit(call.start, call.end, "").span
+    span = code.span(call)
     model = code.short(call.func.value)
     text = f"Is `{model}`, on which `{call.func.attr}` is called, the model that FSDP shards?"
     question = Question(span, call.func.attr.strip("_").replace("_", "-"), text, ("yes", "no"))
-    answer = context.answer(question)
-    if answer is None:
-        yield question
-        return
-    if answer != "yes":
-        return
+    if context.decided(question) == "no":
+        return None
     if call.func.attr == _CLIP:
         used = not isinstance(code.parent(call), ir.Expression)
         fix = clip_by_torch(code, call, used, Safety.UNSAFE)
     else:
         fix = sync_last_micro_batch(code, call)
     if isinstance(fix, Declined):
-        yield Kept(span, f"`{code.short(call)}`", fix.reason)
-    else:
-        yield Change(span, fix.title, fix.edits)
+        raise NoFixError(fix.reason)
+    return Change(span, fix.title, fix.edits)

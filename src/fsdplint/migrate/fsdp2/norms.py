@@ -24,5 +24,5 @@ def norms(context: Context) -> Iterator[Found]:
         site, call = fact.call.site, fact.call.site.node
         if site.path in context.files and isinstance(call, ir.Call):
             code = Code.of(context.program.tree(site.path))
-            span = code.edit(call.start, call.end, "").span
+            span = code.span(call)
             yield Change(span, f"keep `{code.short(call.func)}`", (), (), _DIFFERS)

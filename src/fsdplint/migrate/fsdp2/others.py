@@ -11,7 +11,7 @@ from fsdplint.fixes.code import Code
 from fsdplint.knowledge.frameworks import STRATEGY_NAMES
 from fsdplint.knowledge.lightning_settings import CLI, is_fsdp, is_owner, is_trainer, kind_of
 from fsdplint.knowledge.moved_names import COMPOSABLE
-from fsdplint.migrate.step import Context, Found, Kept
+from fsdplint.migrate.step import Context, Found, Kept, kept
 
 _MODEL = (
     "use `ModelParallelStrategy` by hand: move the model into `configure_model` of the "
@@ -102,4 +102,4 @@ def libraries(context: Context) -> Iterator[Found]:
 
 
 def _kept(code: Code, node: ir.Node, reason: str) -> Kept:
-    return Kept(code.edit(node.start, node.end, "").span, f"`{code.short(node)}`", reason)
+    return kept(code, node, reason)

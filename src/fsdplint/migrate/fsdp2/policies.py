@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
@@ -19,7 +20,7 @@ from fsdplint.knowledge.policies import (
     OFFLOAD_POLICY,
 )
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _KEPT = ("param_dtype", "reduce_dtype")
 _BUFFERS = "FSDP2 does not cast buffers"
@@ -38,14 +39,11 @@ def policies(context: Context) -> Iterator[Found]:
             if not isinstance(node, ir.Call):
                 continue
             name = context.name(code, node.func)
-            span = code.edit(node.start, node.end, "").span
-            try:
-                if name == MIXED_PRECISION:
-                    yield _precision(code, node, each_says=each_says)
-                elif name == CPU_OFFLOAD:
-                    yield _offload(code, node)
-            except NoFixError as reason:
-                yield Kept(span, f"`{code.short(node)}`", str(reason))
+            if name == MIXED_PRECISION:
+                change = partial(_precision, code, node, each_says=each_says)
+                yield from attempt(code, node, change)
+            elif name == CPU_OFFLOAD:
+                yield from attempt(code, node, partial(_offload, code, node))
 
 
 def _each_says(context: Context) -> bool:
@@ -102,7 +100,7 @@ def _precision(code: Code, made: ir.Call, *, each_says: bool) -> Change:
         apart = f",{code.newline}{code.indentation(kept[-1])}" if _on_own_line(code, kept) else ", "
         text = f"{apart if kept else ''}cast_forward_inputs=False"
         edits.append(code.edit(at, at, text))
-    span = code.edit(made.start, made.end, "").span
+    span = code.span(made)
     differs = _BUFFERS if argument(made, "buffer_dtype") is not None else ""
     what = "replace `MixedPrecision` by `MixedPrecisionPolicy`"
     return Change(span, what, tuple(edits), (imports,), differs)
@@ -195,6 +193,6 @@ def _offload(code: Code, made: ir.Call) -> Change:
             imports.name(*name.rsplit(".", 1)) for name in (CPU_OFFLOAD_POLICY, OFFLOAD_POLICY)
         )
         text = f"({on}() if {code.slice(value)} else {off}())"
-    span = code.edit(made.start, made.end, "").span
+    span = code.span(made)
     edit = code.edit(made.start, made.end, text)
     return Change(span, f"replace `CPUOffload` by `{text}`", (edit,), (imports,))

@@ -39,14 +39,6 @@ _STRATEGIES = {
 }
 
 
-class UndecidedError(Exception):
-    """A question without an answer."""
-
-    def __init__(self, question: Question) -> None:
-        super().__init__(question.text)
-        self.question = question
-
-
 @dataclass(slots=True)
 class Settings:
     """The arguments of one `FSDP(…)` as they become.
@@ -150,7 +142,7 @@ class _Conversion:
 
     @property
     def span(self) -> Span:
-        return self.code.edit(self.call.start, self.call.end, "").span
+        return self.code.span(self.call)
 
     @property
     def dist(self) -> str:
@@ -192,7 +184,7 @@ class _Conversion:
                 f"Which strategy does `{self.code.short(value)}` select?",
                 tuple(_STRATEGIES),
             )
-            name = _STRATEGIES.get(decided(self.context, question), "FULL_SHARD")
+            name = _STRATEGIES.get(self.context.decided(question), "FULL_SHARD")
         kind = name.removeprefix(SHARDING_STRATEGIES)
         if kind in KEEPING:
             self.settings.shared["reshard_after_forward"] = "False"
@@ -351,7 +343,7 @@ class _Conversion:
             f"Initialize `{model}` before it is sharded, when each rank holds all of it, or after?",
             ("before", "after"),
         )
-        early = decided(self.context, question) == "before"
+        early = self.context.decided(question) == "before"
         lines = self.settings.before if early else self.settings.after
         code, unit, name = self.code, self.code.unit, dotted(value)
         if name is None:
@@ -385,18 +377,6 @@ _CONVERSIONS = {
     "sharding_strategy": _Conversion.strategy,
     "sync_module_states": _Conversion.sync,
 }
-
-
-def decided(context: Context, question: Question) -> str:
-    """Return the answer to a question.
-
-    Raises:
-        UndecidedError: there is none yet.
-    """
-    answer = context.answer(question)
-    if answer is None:
-        raise UndecidedError(question)
-    return answer
 
 
 def _may_be_none(code: Code, value: ir.Expr) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -22,10 +22,9 @@ from fsdplint.fixes.state_options import (
     state_type,
 )
 from fsdplint.knowledge.fsdp import REKEY_OPTIM_STATE_DICT, SET_STATE_DICT_TYPE
-from fsdplint.migrate.fsdp2.settings import UndecidedError, decided
 from fsdplint.migrate.fsdp2.state_calls import State, found_states
 from fsdplint.migrate.fsdp2.state_uses import check_uses
-from fsdplint.migrate.step import Change, Context, Found, Kept, Question
+from fsdplint.migrate.step import Change, Context, Found, Question, attempt, kept
 
 # Source: a run on two ranks, torch 2.13.
 _DDP = "of a model that DDP wraps instead, the keys are without `module.`"
@@ -39,11 +38,11 @@ def states(context: Context) -> Iterator[Found]:
             if isinstance(node, ir.Call):
                 yield from _of_call(context, code, node, found)
             elif isinstance(node, ir.With) and _is_outermost(code, node):
-                yield from _told(code, node, partial(_block, context, code, node, found))
+                yield from attempt(code, node, partial(_block, context, code, node, found))
     for state in found:
         if state.choices == {None}:
             alone = partial(_change, context, [state], {}, state.code, state.call)
-            yield from _told(state.code, state.call, alone)
+            yield from attempt(state.code, state.call, alone)
 
 
 def _is_outermost(code: Code, block: ir.With) -> bool:
@@ -56,23 +55,13 @@ def _of_call(
 ) -> Iterator[Found]:
     name = context.name(code, call.func)
     if name == SET_STATE_DICT_TYPE:
-        yield from _told(code, call, partial(_setting, context, code, call, found))
+        yield from attempt(code, call, partial(_setting, context, code, call, found))
     elif name == REKEY_OPTIM_STATE_DICT:
         reason = (
             "the state dict helpers take and return states by parameter names alone; give the "
             "state without this call to `set_optimizer_state_dict` by hand"
         )
-        yield Kept(code.edit(call.start, call.end, "").span, f"`{code.short(call)}`", reason)
-
-
-def _told(code: Code, node: ir.Node, change: Callable[[], Change]) -> Iterator[Found]:
-    try:
-        yield change()
-    except UndecidedError as undecided:
-        yield undecided.question
-    except NoFixError as reason:
-        span = code.edit(node.start, node.end, "").span
-        yield Kept(span, f"`{code.short(node)}`", str(reason))
+        yield kept(code, call, reason)
 
 
 def _block(context: Context, code: Code, block: ir.With, found: Sequence[State]) -> Change:
@@ -129,7 +118,7 @@ def _change(
         what = f"replace {', '.join(dict.fromkeys(names))} by state dict helpers"
     differs = "; ".join(dict.fromkeys(each.differs for each in done if each.differs))
     every = (*edits, *(edit for each in done for edit in each.edits))
-    span = code.edit(node.start, node.end, "").span
+    span = code.span(node)
     return Change(span, what, tuple(dict.fromkeys(every)), tuple(imports.values()), differs)
 
 
@@ -178,6 +167,6 @@ def _type(context: Context, code: Code, choice: ir.Call) -> StateType:
         if given is None:
             raise
         text, choices = f"Which state dict type is `{code.short(given.value)}`?", (FULL, SHARDED)
-    span = code.edit(choice.start, choice.end, "").span
+    span = code.span(choice)
     question = Question(span, "state-dict-type", text, choices)
-    return state_type(code, choice, decided(context, question))
+    return state_type(code, choice, context.decided(question))

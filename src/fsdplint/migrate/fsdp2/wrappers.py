@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import COMPOUND
@@ -16,9 +17,9 @@ from fsdplint.fixes.wrapping import WIDTH, wrapped
 from fsdplint.knowledge.names import FULLY_SHARD
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
 from fsdplint.migrate.fsdp2.filled import passed_on
-from fsdplint.migrate.fsdp2.settings import Settings, UndecidedError, arguments, settings_of
+from fsdplint.migrate.fsdp2.settings import Settings, arguments, settings_of
 from fsdplint.migrate.fsdp2.units import HELPER, Units, helper, loop, units
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, attempt
 
 # Longer arguments go into a dict that all calls share.
 _SHORT = 40
@@ -28,13 +29,11 @@ def wrappers(context: Context) -> Iterator[Found]:
     """Yield a change for each call of FSDP1's class, the innermost first."""
     for code in context.codes(*FSDP1_WORDS):
         for call in _calls(context, code):
-            span = code.edit(call.start, call.end, "").span
-            try:
-                yield passed_on(code, call) or _sharded(context, code, call)
-            except UndecidedError as undecided:
-                yield undecided.question
-            except NoFixError as reason:
-                yield Kept(span, f"`{code.short(call)}`", str(reason))
+            yield from attempt(code, call, partial(_changed, context, code, call))
+
+
+def _changed(context: Context, code: Code, call: ir.Call) -> Change:
+    return passed_on(code, call) or _sharded(context, code, call)
 
 
 def _calls(context: Context, code: Code) -> list[ir.Call]:
@@ -82,7 +81,7 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
         edits.append(_above(code, statement, helper(code, imports)))
     what = f"shard {f'{found.what} of ' if found.what else ''}`{code.short(given.value)}`"
     what += f"{', then the rest,' if found.what else ''} with `fully_shard`"
-    span = code.edit(call.start, call.end, "").span
+    span = code.span(call)
     return Change(span, what, tuple(edits), (imports,), settings.differs)
 
 

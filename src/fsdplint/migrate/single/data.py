@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.samplers import drawn_from
@@ -19,7 +20,7 @@ from fsdplint.fixes.names import dotted, fresh
 from fsdplint.fixes.sampling import epoch_edit, epochs_of
 from fsdplint.knowledge.data import DATA
 from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.step import Change, Context, Found, Kept, Question
+from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 
 _DIVIDE, _KEEP = "divide", "keep"
 _RESEED, _SAME = "reseed", "leave"
@@ -40,26 +41,27 @@ def data(context: Context) -> Iterator[Found]:
         elif "Distributed" not in program.text(
             training.loader.site.path, training.loader.site.node
         ):
-            yield from _own_random_numbers(
-                context, training.shard.site.path, training.shard.site.node
-            )
+            yield from _reseeded(context, training.shard.site.path, training.shard.site.node)
     if not found:
         shards = {s.call: s.site for trace in program.traces for s in trace.of(Shard)}
         ours = [(node, site) for node, site in shards.items() if site.path in context.files]
         for node, site in ours[:1]:
-            yield from _own_random_numbers(context, site.path, node)
+            yield from _reseeded(context, site.path, node)
 
 
 def _paths(training: Training) -> set[str]:
     return {training.loader.site.path, training.shard.site.path}
 
 
-def _own_random_numbers(context: Context, path: str, shard: ir.Node) -> Iterator[Found]:
-    """Ask whether each rank has to draw other random numbers than the others, if nothing does."""
+def _reseeded(context: Context, path: str, shard: ir.Node) -> Iterator[Found]:
+    """Yield a change if each rank has to draw other random numbers than the others."""
     code = Code.of(context.program.tree(path))
-    if any(_SEED in each.text for each in context.codes(_SEED)):
-        return
-    span = code.edit(shard.start, shard.end, "").span
+    if not any(_SEED in each.text for each in context.codes(_SEED)):
+        yield from attempt(code, shard, partial(_seeded_by_rank, context, code, shard))
+
+
+def _seeded_by_rank(context: Context, code: Code, shard: ir.Node) -> Change | None:
+    span = code.span(shard)
     question = Question(
         span,
         "random-batches",
@@ -67,19 +69,17 @@ def _own_random_numbers(context: Context, path: str, shard: ir.Node) -> Iterator
         "batches from `torch`'s random numbers differ, or leave the data as it is?",
         (_RESEED, _SAME),
     )
-    answer = context.answer(question)
-    if answer is None:
-        yield question
-    elif answer == _RESEED:
-        imports = Imports(code, shard)
-        torch, dist = imports.module("torch", "torch"), imports.module(DISTRIBUTED, "dist")
-        statement = code.statement(shard)
-        line = f"{torch}.manual_seed({torch}.{_SEED} {dist}.get_rank())"
-        edit = code.insert_lines(
-            code.after(statement), f"{code.indentation(statement)}{line}{code.newline}"
-        )
-        differs = "random numbers after this differ from those of the program before"
-        yield Change(span, "seed each rank with its own number", (edit,), (imports,), differs)
+    if context.decided(question) == _SAME:
+        return None
+    imports = Imports(code, shard)
+    torch, dist = imports.module("torch", "torch"), imports.module(DISTRIBUTED, "dist")
+    statement = code.statement(shard)
+    line = f"{torch}.manual_seed({torch}.{_SEED} {dist}.get_rank())"
+    edit = code.insert_lines(
+        code.after(statement), f"{code.indentation(statement)}{line}{code.newline}"
+    )
+    differs = "random numbers after this differ from those of the program before"
+    return Change(span, "seed each rank with its own number", (edit,), (imports,), differs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,12 @@ def _divided(context: Context, training: Training) -> Iterator[Found]:
     site = training.loader.site
     code, call = Code.of(context.program.tree(site.path)), site.node
     assert isinstance(call, ir.Call)
-    span = context.program.span(site)
     loader = _Loader(code, training.loader, call, Imports(code, call))
+    yield from attempt(code, call, partial(_sampled, context, training, loader))
+
+
+def _sampled(context: Context, training: Training, loader: _Loader) -> Change:
+    span = loader.code.span(loader.call)
     sized = training.loader.argument(1, "batch_size") is not None
     question = Question(
         span,
@@ -110,17 +114,10 @@ def _divided(context: Context, training: Training) -> Iterator[Found]:
         "each rank?",
         (_DIVIDE, _KEEP),
     )
-    answer = context.answer(question) if sized else _KEEP
-    if answer is None:
-        yield question
-        return
-    try:
-        edits, shuffled = _edits(context.program, training, loader, answer == _DIVIDE)
-    except NoFixError as reason:
-        yield Kept(span, f"`{code.short(call)}`", str(reason))
-        return
+    divides = sized and context.decided(question) == _DIVIDE
+    edits, shuffled = _edits(context.program, training, loader, divides)
     what = "divide the dataset between ranks with a `DistributedSampler`"
-    yield Change(span, what, tuple(edits), (loader.imports,), _ORDER if shuffled else "")
+    return Change(span, what, tuple(edits), (loader.imports,), _ORDER if shuffled else "")
 
 
 def _edits(

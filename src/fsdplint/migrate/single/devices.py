@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Call, Shard
@@ -14,7 +15,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.launch import DEVICE_METHODS, SET_DEVICE
 from fsdplint.migrate.single.launch import is_distributed
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _INDEXED = re.compile(r"cuda:\d+")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -27,14 +28,7 @@ def devices(context: Context) -> Iterator[Found]:
         return
     for code in context.codes("cuda", "CUDA", ".to("):
         for node in ir.walk(code.module):
-            span = code.edit(node.start, node.end, "").span
-            try:
-                edit = _edit(context, code, node)
-            except NoFixError as reason:
-                yield Kept(span, f"`{code.short(node)}`", str(reason))
-            else:
-                if edit is not None:
-                    yield Change(span, _WHAT, (edit[0],), edit[1])
+            yield from attempt(code, node, partial(_change, context, code, node))
 
 
 def numbered(context: Context) -> Iterator[Found]:
@@ -52,6 +46,11 @@ def numbered(context: Context) -> Iterator[Found]:
         if argument is not None:
             edit = code.edit(argument.value.start, argument.value.end, '"cuda"')
             yield Change(program.span(call.site), _WHAT, (edit,))
+
+
+def _change(context: Context, code: Code, node: ir.Node) -> Change | None:
+    found = _edit(context, code, node)
+    return None if found is None else Change(code.span(node), _WHAT, (found[0],), found[1])
 
 
 def _edit(context: Context, code: Code, node: ir.Node) -> tuple[Edit, tuple[Imports, ...]] | None:

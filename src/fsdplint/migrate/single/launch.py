@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
-from fsdplint.finding import Edit
+from fsdplint.finding import Edit, Span
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.ddp import CLASS
@@ -14,7 +15,7 @@ from fsdplint.knowledge.launch import INIT, PARSES
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.sharding import sharding_lines
 from fsdplint.migrate.single.anchors import Anchor, anchors, optimizers
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, attempt, kept
 
 _DEFINITIONS = (ir.Import, ir.ImportFrom, ir.FunctionDef, ir.ClassDef)
 _DISTRIBUTED = (INIT, CLASS)
@@ -38,21 +39,15 @@ def launch(context: Context) -> Iterator[Found]:
         try:
             found += anchors(context, code, optimizer)
         except NoFixError as reason:
-            span = code.edit(optimizer.start, optimizer.end, "").span
-            yield Kept(span, f"`{code.short(optimizer)}`", str(reason))
+            yield kept(code, optimizer, reason)
             return
-    if not found:
-        return
-    try:
-        yield _together(_set_up(context, found), *_shards(found))
-    except NoFixError as reason:
-        first = found[0]
-        span = first.code.edit(first.use.start, first.use.end, "").span
-        yield Kept(span, f"`{first.code.short(first.use)}`", str(reason))
+    if found:
+        yield from attempt(found[0].code, found[0].use, partial(_together, context, found))
 
 
-def _together(first: Change, *others: Change) -> Change:
+def _together(context: Context, found: Sequence[Anchor]) -> Change:
     """Return one change, since the program would look migrated with only a part of it."""
+    first, others = _set_up(context, found), list(_shards(found))
     every = (first, *others)
     what = "; ".join(each.what for each in (*others, first))
     edits = tuple(edit for each in every for edit in each.edits)
@@ -72,7 +67,7 @@ def _shards(found: Sequence[Anchor]) -> Iterator[Change]:
         lines = sharding_lines(code, imports, anchor.model)
         edit = _inserted(code, anchor.statement, lines)
         what = f"shard `{anchor.model}` with `fully_shard` before its optimizer is built"
-        span = code.edit(anchor.use.start, anchor.use.end, "").span
+        span = code.span(anchor.use)
         yield Change(span, what, (edit,), (imports,))
 
 
@@ -104,7 +99,7 @@ def _set_up(context: Context, found: Sequence[Anchor]) -> Change:
         *_at_the_end(code, place, f"{dist}.destroy_process_group()"),
     ]
     differs = _others(context, code, found)
-    span = code.edit(place.start, place.start, "").span
+    span = Span(code.path, place.start, place.start)
     return Change(span, what, tuple(edits), (imports,), differs)
 
 

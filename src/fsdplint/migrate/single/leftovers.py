@@ -17,7 +17,7 @@ def leftovers(context: Context) -> Iterator[Found]:
         for node in ir.walk(code.module):
             if not isinstance(node, ir.Call):
                 continue
-            span, text = code.edit(node.start, node.end, "").span, f"`{code.short(node)}`"
+            span, text = code.span(node), f"`{code.short(node)}`"
             if context.name(code, node.func) == DATA_PARALLEL:
                 yield Kept(span, text, "it would copy a sharded model to other GPUs; remove it")
             if ir.last_name(node.func) == "fully_shard" and node not in reached:

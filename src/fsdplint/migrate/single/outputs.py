@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Block, blocks
@@ -12,7 +13,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, attempt
 
 # Calls that are part of messages and need no other rank.
 _QUIET = frozenset(
@@ -88,7 +89,7 @@ def _is_guarded(code: Code, statement: ir.Stmt) -> bool:
 
 def _change(code: Code, group: Sequence[ir.Stmt]) -> Iterator[Found]:
     first = group[0]
-    span = code.edit(first.start, first.end, "").span
+    span = code.span(first)
     try:
         imports = Imports(code, first)
         test = f"if {imports.module(DISTRIBUTED, 'dist')}.get_rank() == 0:"
@@ -113,13 +114,12 @@ def _runs(context: Context, code: Code) -> Iterator[Found]:
             continue
         if any(each.keyword == "mode" for each in node.args):
             continue
-        span = code.edit(node.start, node.end, "").span
-        imports = Imports(code, node)
-        try:
-            dist = imports.module(DISTRIBUTED, "dist")
-            mode = f'"disabled" if {dist}.get_rank() else None'
-            edit = put_argument(code, node, "mode", mode)
-        except NoFixError as reason:
-            yield Kept(span, f"`{code.short(node)}`", str(reason))
-        else:
-            yield Change(span, "have one run of wandb, that of rank 0", (edit,), (imports,))
+        yield from attempt(code, node, partial(_one_run, code, node))
+
+
+def _one_run(code: Code, call: ir.Call) -> Change:
+    imports = Imports(code, call)
+    dist = imports.module(DISTRIBUTED, "dist")
+    edit = put_argument(code, call, "mode", f'"disabled" if {dist}.get_rank() else None')
+    what = "have one run of wandb, that of rank 0"
+    return Change(code.span(call), what, (edit,), (imports,))

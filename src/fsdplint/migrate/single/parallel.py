@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.ddp import DATA_PARALLEL
 from fsdplint.migrate.single.launch import is_distributed
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, attempt
 
 
 def data_parallel(context: Context) -> Iterator[Found]:
@@ -21,25 +21,21 @@ def data_parallel(context: Context) -> Iterator[Found]:
     for code in context.codes("DataParallel"):
         for node in ir.walk(code.module):
             if isinstance(node, ir.Call) and context.name(code, node.func) == DATA_PARALLEL:
-                span = code.edit(node.start, node.end, "").span
-                try:
-                    what = "remove `DataParallel`: each process has one GPU"
-                    yield Change(span, what, (_unwrapped(code, node),))
-                except NoFixError as reason:
-                    yield Kept(span, f"`{code.short(node)}`", str(reason))
+                yield from attempt(code, node, partial(_unwrapped, code, node))
 
 
-def _unwrapped(code: Code, call: ir.Call) -> Edit:
+def _unwrapped(code: Code, call: ir.Call) -> Change:
     module = module_argument(call)
     if module is None:
         raise NoFixError("its module does not show; remove `DataParallel` by hand")
     statement = code.statement(call)
     text = code.slice(module.value)
+    edit = code.edit(call.start, call.end, text)
     rebinds = isinstance(statement, ir.Assign) and statement.value is call
     if rebinds and isinstance(statement, ir.Assign) and dotted(statement.targets[0]) == text:
         block = code.block(statement)
         if len(block.statements) > 1:
-            return code.delete_lines(*code.extent(statement))
-        if isinstance(block.owner, ir.If) and not block.owner.orelse:
-            return code.delete_lines(*code.extent(block.owner))
-    return code.edit(call.start, call.end, text)
+            edit = code.delete_lines(*code.extent(statement))
+        elif isinstance(block.owner, ir.If) and not block.owner.orelse:
+            edit = code.delete_lines(*code.extent(block.owner))
+    return Change(code.span(call), "remove `DataParallel`: each process has one GPU", (edit,))
