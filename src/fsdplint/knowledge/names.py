@@ -40,6 +40,11 @@ _SAME_OBJECT: tuple[tuple[str, str], ...] = (
     ("torch.distributed.fsdp._fully_shard", "torch.distributed.fsdp"),
     ("torch.distributed.fsdp.fully_sharded_data_parallel", "torch.distributed.fsdp"),
     ("torch.distributed.fsdp.api", "torch.distributed.fsdp"),
+    *(
+        (f"{package}.{name}", f"{DISTRIBUTED}.{name}")
+        for package in (DEVICE_MESH_PACKAGE, TENSOR, "torch.distributed._tensor")
+        for name in ("DeviceMesh", "init_device_mesh")
+    ),
     ("torch.distributed._tensor.api", "torch.distributed.tensor"),
     ("torch.distributed._tensor.placement_types", "torch.distributed.tensor"),
     ("torch.distributed._tensor", "torch.distributed.tensor"),
