@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone
+from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone, prepared_apart
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
@@ -24,7 +24,7 @@ FSDP2 = Migration(
         *(shared_names, norms, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods),
-        *(plugins, prepared_alone, launches, trainers, strategies, libraries),
+        *(plugins, prepared_alone, prepared_apart, launches, trainers, strategies, libraries),
     ),
     rules=frozenset(),
     cleanup=unused,

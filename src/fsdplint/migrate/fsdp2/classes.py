@@ -11,7 +11,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports, bindings
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import WRAPPED
-from fsdplint.knowledge.fsdp import FLAT_PARAMETER, WRAPPER_ATTRIBUTES
+from fsdplint.knowledge.fsdp import FLAT_PARAMETER, WRAPPER_ATTRIBUTES, WRAPPER_INTERNALS
 from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE, canonical
 from fsdplint.knowledge.policies import (
     CPU_OFFLOAD,
@@ -114,12 +114,14 @@ def attributes(context: Context) -> Iterator[Found]:
         calls = {
             name: call for call in fsdp1_calls(context, code) if (name := _assigned(code, call))
         }
-        for node in ir.walk(code.module) if calls else ():
-            if not isinstance(node, ir.Attribute) or node.attr not in WRAPPER_ATTRIBUTES - WRAPPED:
+        for node in ir.walk(code.module):
+            if not isinstance(node, ir.Attribute):
                 continue
             call = calls.get(dotted(node.value) or "")
-            if call is not None:
+            if call is not None and node.attr in WRAPPER_ATTRIBUTES - WRAPPED:
                 yield _without_wrapper(context, code, node, call)
+            elif node.attr in WRAPPER_INTERNALS:
+                yield _missing(code, node)
 
 
 def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.Call) -> Found:
@@ -130,10 +132,7 @@ def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.
         text = f"{imports.module(DISTRIBUTED, 'dist')}.get_{read.attr}()"
         return Change(span, f"call `{text}`", (code.edit(read.start, read.end, text),), (imports,))
     if read.attr != "process_group":
-        reason = f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
-        if read.attr == FLAT_PARAMETER:
-            reason = "FSDP2 shards each parameter by itself; read the model's parameters by hand"
-        return Kept(span, f"`{code.slice(read)}`", reason)
+        return _missing(code, read)
     imports = Imports(code, read)
     try:
         group = arguments(code, call).get("process_group")
@@ -143,6 +142,13 @@ def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.
         return Kept(span, f"`{code.slice(read)}`", str(reason))
     edit = code.edit(read.start, read.end, text)
     return Change(span, f"name the process group, which is `{text}`", (edit,), (imports,))
+
+
+def _missing(code: Code, read: ir.Attribute) -> Kept:
+    reason = f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
+    if read.attr == FLAT_PARAMETER:
+        reason = "FSDP2 shards each parameter by itself; read the model's parameters by hand"
+    return Kept(code.edit(read.start, read.end, "").span, f"`{code.slice(read)}`", reason)
 
 
 def _shards_over_all(context: Context, code: Code, call: ir.Call) -> bool:
