@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fsdplint.toml import loads
 
@@ -43,5 +44,11 @@ class Program:
 def load() -> list[Program]:
     """Return all programs of the table."""
     table = loads(_TABLE.read_text("utf-8"))
-    commits: Mapping[str, str] = table["commits"]
-    return [Program(commit=commits[row["repository"]], **row) for row in table["program"]]
+    return [_program(row, table["commits"], table["files"]) for row in table["program"]]
+
+
+def _program(
+    row: Mapping[str, Any], commits: Mapping[str, str], files: Mapping[str, Mapping[str, str]]
+) -> Program:
+    given = {path: text for name in row.get("files", ()) for path, text in files[name].items()}
+    return Program(**{**row, "files": given, "commit": commits[row["repository"]]})

@@ -65,13 +65,23 @@ def migrate(program: Program, directory: Path, limit: float) -> tuple[str, Resul
         *("--verify", "--steps", program.steps, "--verify-args", program.arguments),
         *("--timeout", str(limit)),
     ]
-    path = os.pathsep.join(filter(None, (str(_STAND_INS), os.environ.get("PYTHONPATH", ""))))
-    environment = {**os.environ, **_OFFLINE, **program.environment, "PYTHONPATH": path}
+    environment = {
+        **os.environ,
+        **_OFFLINE,
+        **program.environment,
+        "PATH": _joined(_STAND_INS / "bin", os.environ["PATH"]),
+        # The directory as well, as for a package that is installed from it.
+        "PYTHONPATH": _joined(_STAND_INS, directory, os.environ.get("PYTHONPATH", "")),
+    }
     run = subprocess.run(
         command, cwd=directory, env=environment, capture_output=True, encoding="utf-8"
     )
     printed = run.stdout + run.stderr
     return printed, _read(printed.splitlines(), run.returncode)
+
+
+def _joined(*paths: Path | str) -> str:
+    return os.pathsep.join(filter(None, map(str, paths)))
 
 
 def _read(lines: list[str], status: int) -> Result:

@@ -20,6 +20,12 @@ class Dataset:
         assert batched
         return Dataset(dict(function(self._columns)))
 
+    def set_format(self, kind):
+        assert kind == "pt"
+        import torch
+
+        self._columns = {name: torch.tensor(each) for name, each in self._columns.items()}
+
 
 class DatasetDict(dict):
     @property
@@ -32,4 +38,4 @@ class DatasetDict(dict):
 
 def load_dataset(path, name=None, split=None, **_):
     parts = {each: Dataset({"text": _LINES}) for each in ("train", "validation", "test")}
-    return DatasetDict(parts) if split is None else parts[split]
+    return DatasetDict(parts) if split is None else parts[split.partition("[")[0]]

@@ -39,7 +39,8 @@ class CIFAR100(_Images):
 
 
 class ImageFolder(_Images):
-    pass
+    def __init__(self, root, transform=None, **_):
+        super().__init__(transform=transform)
 
 
 class FakeData(_Images):

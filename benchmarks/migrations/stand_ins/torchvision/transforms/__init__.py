@@ -1,6 +1,13 @@
 """Transforms of images that are tensors already."""
 
+from enum import Enum
+
 import torch
+
+
+InterpolationMode = Enum(
+    "InterpolationMode", "NEAREST NEAREST_EXACT BILINEAR BICUBIC BOX HAMMING LANCZOS"
+)
 
 
 class Compose:
@@ -38,6 +45,10 @@ class _Unchanged:
 
 
 class CenterCrop(_Unchanged):
+    pass
+
+
+class Pad(_Unchanged):
     pass
 
 

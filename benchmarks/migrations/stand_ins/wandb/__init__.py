@@ -1,0 +1,21 @@
+"""A wandb that logs nowhere."""
+
+
+class _Run:
+    config: dict = {}
+
+    def log(self, *_, **__):
+        pass
+
+
+def init(**_):
+    return _Run()
+
+
+class Image:
+    def __init__(self, *_, **__):
+        pass
+
+
+class Histogram(Image):
+    pass
