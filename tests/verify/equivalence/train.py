@@ -22,6 +22,7 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -131,7 +132,11 @@ def main():
     if "dropped" in WORDS:
         parameters = parameters[:-1]
     rate = 0.02 if "rate" in WORDS else 0.01
-    optimizer = torch.optim.AdamW(parameters, lr=0.0 if "still" in WORDS else rate)
+    rate = 0.0 if "still" in WORDS else rate
+    if "zero" in WORDS:
+        optimizer = ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=rate)
+    else:
+        optimizer = torch.optim.AdamW(parameters, lr=rate)
     scaler = torch.amp.GradScaler("cpu", enabled="scaler" in WORDS)
     sampler = DistributedSampler(data, seed="other_data" in WORDS) if distributed else None
     loader = DataLoader(data, batch_size=4, shuffle=not distributed, sampler=sampler)
