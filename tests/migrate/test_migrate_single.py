@@ -54,7 +54,7 @@ def main():
     for epoch in range(2):
         for (batch,) in loader:
             loss = model(batch.to(device)).square().mean()
-            optimizer.zero_grad()
+            model.zero_grad()
             loss.backward()
             optimizer.step()
         print(f"epoch {epoch}", loss.item())
@@ -202,6 +202,10 @@ _KEPT = {
     "name a whole model; call `fully_shard` on the model before this by hand",
     ("    torch.manual_seed(0)", '    os.environ["CUDA_VISIBLE_DEVICES"] = "1"'): "all ranks would "
     "see the same GPUs; leave it to the launcher",
+    ("optimizer = torch", "model = nn.parallel.DistributedDataParallel(model)"): "the program "
+    "trains with DDP; run `fsdplint migrate ddp`",
+    ("    torch.manual_seed(0)", "    torch.distributed.init_process_group()"): "the program starts "
+    "ranks already; shard its model by hand",
 }
 
 
@@ -209,6 +213,14 @@ _KEPT = {
 def test_what_is_not_known_is_kept(tmp_path: Path, change: tuple[str, str]) -> None:
     plan = planned(tmp_path, _BEFORE.replace(*change))
     assert [e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept)] == [_KEPT[change]]
+
+
+def test_other_scripts_that_share_a_module_do_not_change(tmp_path: Path) -> None:
+    model, script = _BEFORE.split("def main():")
+    (tmp_path / "net.py").write_text(model, "utf-8")
+    (tmp_path / "other.py").write_text(f"from net import *\n\n\ndef main():{script}", "utf-8")
+    plan = planned(tmp_path, f"from net import *\n\n\ndef main():{script}")
+    assert {Path(entry.path).name for entry in plan.entries} == {"train.py"}
 
 
 def test_the_plan_tells_how_to_start_the_script(tmp_path: Path) -> None:

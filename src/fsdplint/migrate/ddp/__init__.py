@@ -7,6 +7,7 @@ from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
 from fsdplint.migrate.optimizers import early_optimizers
+from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
@@ -15,7 +16,7 @@ from fsdplint.migrate.tidy import unused_imports
 # Steps on programs whose model is sharded by now.
 ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
-    *map(within, (early_optimizers, gathers, loads, unseen)),
+    *map(within, (early_optimizers, cleared, gathers, loads, unseen)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.

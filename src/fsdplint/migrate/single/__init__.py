@@ -36,4 +36,5 @@ SINGLE = Migration(
     UNRELATED - _OWN,
     TOLERATED,
     ranks_before=1,
+    of_script=True,
 )
