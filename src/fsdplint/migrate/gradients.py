@@ -18,7 +18,7 @@ _WHY = "between forward and backward, the root's own gradients are out of the mo
 def cleared(context: Context) -> Iterator[Found]:
     """Yield a change for each `zero_grad()` of a root whose parameters are gathered.
 
-    The model has its gathered parameters then, while the gradients belong to the sharded ones, which
+    The model has the gathered parameters then; the gradients are those of the sharded ones, which
     the optimizer has.
     """
     seen: dict[ir.Node, Call] = {}

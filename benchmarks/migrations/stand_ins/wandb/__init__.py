@@ -2,7 +2,8 @@
 
 
 class _Run:
-    config: dict = {}
+    def __init__(self):
+        self.config = {}
 
     def log(self, *_, **__):
         pass

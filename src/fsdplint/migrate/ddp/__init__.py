@@ -6,8 +6,8 @@ from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
-from fsdplint.migrate.optimizers import early_optimizers
 from fsdplint.migrate.gradients import cleared
+from fsdplint.migrate.optimizers import early_optimizers
 from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration

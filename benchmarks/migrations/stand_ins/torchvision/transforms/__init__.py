@@ -4,7 +4,6 @@ from enum import Enum
 
 import torch
 
-
 InterpolationMode = Enum(
     "InterpolationMode", "NEAREST NEAREST_EXACT BILINEAR BICUBIC BOX HAMMING LANCZOS"
 )
