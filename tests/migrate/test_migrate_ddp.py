@@ -371,6 +371,26 @@ def test_losses_weights_and_moments_stay_equal(tmp_path: Path, ranks: Ranks) -> 
         assert not report(ranks.run(_COMPARED, arguments=pair, world_size=1))
 
 
+_SAVES_EVERYWHERE = """
+def save(module):
+    torch.save(module.state_dict(), f"{dist.get_rank()}.pt")
+
+
+model = DDP(model)
+if dist.get_rank() == 0:
+    if os.path.exists("stop"):
+        raise SystemExit("stopped")
+if os.path.exists("out"):
+    save(model.module)
+"""
+
+
+def test_a_rank_that_ends_the_job_keeps_no_other_from_a_state(tmp_path: Path) -> None:
+    after = migrated(tmp_path, planned(tmp_path, _HEAD + _SAVES_EVERYWHERE))
+    options = "options=StateDictOptions(full_state_dict=True)"
+    assert f"torch.save(get_model_state_dict(module, {options})" in after
+
+
 def test_the_plan_tells_what_differs(tmp_path: Path) -> None:
     plan = planned(tmp_path, f"{_HEAD}model = DDP(model)\n")
     (entry,) = plan.of(Change)
