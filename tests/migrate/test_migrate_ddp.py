@@ -72,6 +72,17 @@ _PROGRAMS = {
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nmodel = DDP(model)\n",
         f"{_SHARDED}optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n",
     ),
+    "a process group of all ranks": (
+        """\
+        every = dist.new_group(None, backend="gloo")
+        model = DDP(model, process_group=every)
+        net = DDP(nn.Linear(4, 4), process_group=dist.group.WORLD)
+        """,
+        'every = dist.new_group(None, backend="gloo")\n'
+        + _SHARDED
+        + "net = nn.Linear(4, 4)\n"
+        + _SHARDED.replace("model", "net"),
+    ),
     "the wrapped module, gradient sync and a test of the class": (
         """\
         model = DDP(model)
@@ -135,6 +146,8 @@ def test_wrappers(tmp_path: Path, before: str, after: str) -> None:
 _REFUSED = {
     "model = DDP(model, process_group=group)": "FSDP2 takes a mesh instead of a process group; "
     "shard over a mesh of these ranks by hand",
+    "ranks = dist.new_group([0]); model = DDP(model, process_group=ranks)": "FSDP2 takes a mesh "
+    "instead of a process group; shard over a mesh of these ranks by hand",
     "model = DDP(model, **options)": "`DDP(model, **options)` does not write out its arguments; do "
     "so by hand",
     "model = DDP(model) if many else model": "`model = DDP(model) if many else model` may not make "
