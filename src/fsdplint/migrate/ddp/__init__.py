@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.migrate.ddp.evaluations import evaluations
 from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.ddp.uses import uses
@@ -47,7 +48,7 @@ TOLERATED = frozenset({"only-root-sharded"})
 
 DDP = Migration(
     "ddp",
-    (wrappers, prefixes, uses, *ADAPTING),
+    (wrappers, prefixes, uses, *ADAPTING, within(evaluations)),
     frozenset(),
     unused_imports,
     leftovers,
