@@ -256,6 +256,7 @@ CASTS: dict[str, str | None] = {
 STATE_CALLS = frozenset(
     {
         "step",
+        "zero_grad",
         "state_dict",
         "load_state_dict",
         SAVE,

@@ -23,6 +23,8 @@ FULLY_SHARD = "torch.distributed.fsdp.fully_shard"
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 FSDP1_UNITS = f"{FSDP1}.fsdp_modules"
 FSDP2_MODULE = "torch.distributed.fsdp.FSDPModule"
+# `fully_shard` refuses parameters in these (torch 2.13).
+MEMORY_FORMATS = frozenset({"torch.channels_last", "torch.channels_last_3d"})
 REGISTER_FORWARD = "torch.distributed.fsdp.register_fsdp_forward_method"
 MODULE = "torch.nn.Module"
 DTENSOR = f"{TENSOR}.DTensor"

@@ -16,6 +16,8 @@ from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.trainer import trainers
 from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.wrappers import wrappers
+from fsdplint.migrate.gradients import cleared
+from fsdplint.migrate.rules import within
 from fsdplint.migrate.step import Migration
 
 FSDP2 = Migration(
@@ -23,7 +25,7 @@ FSDP2 = Migration(
     steps=(
         *(shared_names, norms, states, full_params),
         *(wrappers, contexts, policies),
-        *(tests, scalers, attributes, methods),
+        *(tests, scalers, attributes, methods, within(cleared)),
         *(plugins, prepared_alone, prepared_apart, launches, trainers, strategies, libraries),
     ),
     rules=frozenset(),
