@@ -42,6 +42,31 @@ def test_an_existing_binding_is_used(marked: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("imports", "text"),
+    [
+        ("from torch.distributed._tensor import DeviceMesh\n", "DeviceMesh"),
+        ("from torch.distributed import DeviceMesh as Mesh\n", "Mesh"),
+        (
+            "from torch.distributed._tensor import DeviceMesh\n"
+            "from torch.distributed.tensor import DeviceMesh\n",
+            "DeviceMesh",
+        ),
+    ],
+)
+def test_a_binding_by_another_path_is_used(imports: str, text: str) -> None:
+    at = Snippet(f"{imports}<use:x:use>\n")
+    wanted = Imports(at.code, at["use"])
+    assert wanted.name("torch.distributed.device_mesh", "DeviceMesh") == text
+    assert wanted.edits() == []
+
+
+def test_a_module_by_an_older_path_is_not_used() -> None:
+    at = Snippet("from torch.distributed._composable import fsdp\n<use:x:use>\n")
+    wanted = Imports(at.code, at["use"])
+    assert wanted.name("torch.distributed.fsdp", "MixedPrecision") == "MixedPrecision"
+
+
+@pytest.mark.parametrize(
     ("marked", "result"),
     [
         ("import a\nimport z\nx = 1\n<use:x:use>\n", "import a\nimport z\nFROM\nx = 1\nx\n"),

@@ -438,6 +438,10 @@ def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
             "FSDP2 shards each parameter by itself; read the model's parameters by hand",
         ),
         (
+            "model = FSDP(model)\ndef show(wrapped):\n    return wrapped._all_handles",
+            "`fully_shard` adds no `_all_handles` to the model; change it by hand",
+        ),
+        (
             "shard = FSDP",
             "no step knows how to change this use; change it by hand",
         ),

@@ -126,6 +126,32 @@ def test_units_and_losses_are_equal(name: str, tmp_path: Path, ranks: Ranks) -> 
     assert not report(compared)
 
 
+@pytest.mark.parametrize("empty", ["with torch.device('meta'):", "if True:"])
+def test_what_fsdp1_resets_on_meta_is_reset(empty: str, tmp_path: Path, ranks: Ranks) -> None:
+    """Without `param_init_fn`, FSDP1 calls `reset_parameters` of what is on the meta device."""
+    script = tmp_path / "train.py"
+    (tmp_path / "pyproject.toml").touch()
+    emptied = ".to_empty(device='meta')" * empty.startswith("if")
+    script.write_text(f"""{_MODEL}
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+expected = nn.Linear(4, 2)
+{empty}
+    model = nn.Sequential(nn.Linear(4, 2)){emptied}
+torch.manual_seed(0)
+model = FSDP(model, {_CPU})
+print(model)
+""")
+    check = """
+assert not any(tensor.is_meta for tensor in model.parameters())
+assert torch.equal(model[0].weight.full_tensor(), expected.weight)
+"""
+    (question,) = make_plan(FSDP2, [str(script)], {}).of(Question)
+    for answer in ("before", "after"):
+        ((_, new),) = make_plan(FSDP2, [str(script)], {question.key: answer}).files
+        assert not report(ranks.run(new.text + check * (answer == "before"), process_group=False))
+
+
 @pytest.mark.parametrize("only_rank_0", [False, True])
 def test_every_rank_begins_with_the_state_of_rank_0(
     only_rank_0: bool, tmp_path: Path, ranks: Ranks

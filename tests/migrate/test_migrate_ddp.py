@@ -72,6 +72,17 @@ _PROGRAMS = {
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nmodel = DDP(model)\n",
         f"{_SHARDED}optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n",
     ),
+    "a process group of all ranks": (
+        """\
+        every = dist.new_group(None, backend="gloo")
+        model = DDP(model, process_group=every)
+        net = DDP(nn.Linear(4, 4), process_group=dist.group.WORLD)
+        """,
+        'every = dist.new_group(None, backend="gloo")\n'
+        + _SHARDED
+        + "net = nn.Linear(4, 4)\n"
+        + _SHARDED.replace("model", "net"),
+    ),
     "the wrapped module, gradient sync and a test of the class": (
         """\
         model = DDP(model)
@@ -135,6 +146,8 @@ def test_wrappers(tmp_path: Path, before: str, after: str) -> None:
 _REFUSED = {
     "model = DDP(model, process_group=group)": "FSDP2 takes a mesh instead of a process group; "
     "shard over a mesh of these ranks by hand",
+    "ranks = dist.new_group([0]); model = DDP(model, process_group=ranks)": "FSDP2 takes a mesh "
+    "instead of a process group; shard over a mesh of these ranks by hand",
     "model = DDP(model, **options)": "`DDP(model, **options)` does not write out its arguments; do "
     "so by hand",
     "model = DDP(model) if many else model": "`model = DDP(model) if many else model` may not make "
@@ -369,6 +382,26 @@ def test_losses_weights_and_moments_stay_equal(tmp_path: Path, ranks: Ranks) -> 
         assert not report(ranks.run(text, arguments=[old, new], process_group=False))
     for pair in ((ours, first), (resumed, second), (again, second)):
         assert not report(ranks.run(_COMPARED, arguments=pair, world_size=1))
+
+
+_SAVES_EVERYWHERE = """
+def save(module):
+    torch.save(module.state_dict(), f"{dist.get_rank()}.pt")
+
+
+model = DDP(model)
+if dist.get_rank() == 0:
+    if os.path.exists("stop"):
+        raise SystemExit("stopped")
+if os.path.exists("out"):
+    save(model.module)
+"""
+
+
+def test_a_rank_that_ends_the_job_keeps_no_other_from_a_state(tmp_path: Path) -> None:
+    after = migrated(tmp_path, planned(tmp_path, _HEAD + _SAVES_EVERYWHERE))
+    options = "options=StateDictOptions(full_state_dict=True)"
+    assert f"torch.save(get_model_state_dict(module, {options})" in after
 
 
 def test_the_plan_tells_what_differs(tmp_path: Path) -> None:

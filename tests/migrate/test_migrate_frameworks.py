@@ -474,6 +474,27 @@ model = accelerator.prepare_model(torch.nn.Linear(2, 2))
     assert "pass the model and its optimizer to `prepare`" in entry.found.reason
 
 
+_APART = f"""{HEAD}
+accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(use_orig_params=False))
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+"""
+
+
+def test_a_model_and_an_optimizer_that_are_prepared_apart(tmp_path: Path) -> None:
+    """FSDP1 trains nothing then, and `check` finds it before the migration, too."""
+    apart = f"{_APART}model = accelerator.prepare(model)\n"
+    plan = planned(tmp_path, {"train.py": f"{apart}optimizer = accelerator.prepare(optimizer)\n"})
+    assert "model, optimizer = accelerator.prepare(model, optimizer)" in migrated(plan)["train.py"]
+
+    (entry,) = planned(tmp_path, {"train.py": apart}).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert (entry.line, entry.found.reason) == (
+        apart.count("\n"),
+        "the program does not prepare the other one; pass both to one `prepare` call",
+    )
+
+
 def test_older_releases_of_accelerate(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("accelerate>=1.2\n")
     text = f"{HEAD}plugin = FullyShardedDataParallelPlugin()\n"
@@ -513,6 +534,6 @@ optimizer = torch.optim.AdamW(model.parameters())
 optimizer = accelerator.prepare(optimizer)
 """
     plan = planned(tmp_path, {"train.py": text})
-    (finding,) = plan.new
-    assert finding.rule == "prepare-called-apart"
-    assert "`model` is used before the second call" in finding.fix_declined
+    (entry,) = plan.of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert "`model` is used before the second call" in entry.found.reason

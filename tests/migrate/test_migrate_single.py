@@ -54,7 +54,7 @@ def main():
     for epoch in range(2):
         for (batch,) in loader:
             loss = model(batch.to(device)).square().mean()
-            optimizer.zero_grad()
+            model.zero_grad()
             loss.backward()
             optimizer.step()
         print(f"epoch {epoch}", loss.item())
@@ -166,6 +166,13 @@ def test_a_loader_that_shuffles_gets_a_new_order_in_each_epoch(tmp_path: Path) -
     assert "in range(2):\n        loader.sampler.set_epoch(epoch)\n" in after
 
 
+def test_the_epoch_may_be_an_entry_of_a_state(tmp_path: Path) -> None:
+    text = _BEFORE.replace("args.batch_size)", "args.batch_size, shuffle=True)")
+    text = text.replace("for epoch in", 'state = {}\n    for state["epoch"] in')
+    after = migrated(tmp_path, text.replace('f"epoch {epoch}", ', ""), batch_size="keep")
+    assert 'in range(2):\n        loader.sampler.set_epoch(state["epoch"])\n' in after
+
+
 def test_batches_without_a_loader_differ_by_seed(tmp_path: Path) -> None:
     text = _BEFORE.replace("for (batch,) in loader:", "for _ in range(4):").replace(
         "batch.to(device)", "torch.randn(4, 4, device=device)"
@@ -195,6 +202,39 @@ def test_each_rank_uses_its_own_gpu(tmp_path: Path, line: str) -> None:
     assert f"model = Net().to(device)\n{new}    for tensor in" in after
 
 
+_FORMATS = {
+    "model = model.to(memory_format=torch.channels_last)": "",
+    "model.to(memory_format=torch.channels_last)": "",
+    "net = model.to(memory_format=torch.channels_last)": "    net = model\n",
+    "model.to(device, memory_format=torch.channels_last)": "    model.to(device)\n",
+}
+
+
+@pytest.mark.parametrize("line", _FORMATS)
+def test_parameters_keep_the_default_memory_format(tmp_path: Path, line: str) -> None:
+    place = "    optimizer = torch"
+    after = migrated(tmp_path, _BEFORE.replace(place, f"    {line}\n{place}"), batch_size="divide")
+    assert f"model = Net().to(device)\n{_FORMATS[line]}    for tensor in" in after
+
+
+_FOLDERS = {
+    'os.mkdir("out")': 'os.makedirs("out", exist_ok=True)',
+    "os.makedirs(args.output, 0o755)": "os.makedirs(args.output, 0o755, exist_ok=True)",
+    "Path(args.output).mkdir(parents=True)": "Path(args.output).mkdir(parents=True, exist_ok=True)",
+    'os.makedirs("out", exist_ok=False)': 'os.makedirs("out", exist_ok=False)',
+}
+
+
+@pytest.mark.parametrize("line", _FOLDERS)
+def test_any_rank_may_create_a_folder_first(tmp_path: Path, line: str) -> None:
+    text = _BEFORE.replace(
+        "import argparse", "import argparse\nimport os\nfrom pathlib import Path"
+    )
+    text = text.replace("    torch.manual_seed(0)\n", f"    torch.manual_seed(0)\n    {line}\n")
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert f"    torch.manual_seed(0)\n    {_FOLDERS[line]}\n" in after
+
+
 _KEPT = {
     ("model.parameters(), lr", "build(), lr"): "it does not show of which model these parameters "
     "are; call `fully_shard` on the model before this by hand",
@@ -202,6 +242,10 @@ _KEPT = {
     "name a whole model; call `fully_shard` on the model before this by hand",
     ("    torch.manual_seed(0)", '    os.environ["CUDA_VISIBLE_DEVICES"] = "1"'): "all ranks would "
     "see the same GPUs; leave it to the launcher",
+    ("optimizer = torch", "model = nn.parallel.DistributedDataParallel(model)"): "the program "
+    "trains with DDP; run `fsdplint migrate ddp`",
+    ("    torch.manual_seed(0)", "    torch.distributed.init_process_group()"): "the program "
+    "starts ranks already; shard its model by hand",
 }
 
 
@@ -209,6 +253,14 @@ _KEPT = {
 def test_what_is_not_known_is_kept(tmp_path: Path, change: tuple[str, str]) -> None:
     plan = planned(tmp_path, _BEFORE.replace(*change))
     assert [e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept)] == [_KEPT[change]]
+
+
+def test_other_scripts_that_share_a_module_do_not_change(tmp_path: Path) -> None:
+    model, script = _BEFORE.split("def main():")
+    (tmp_path / "net.py").write_text(model, "utf-8")
+    (tmp_path / "other.py").write_text(f"from net import *\n\n\ndef main():{script}", "utf-8")
+    plan = planned(tmp_path, f"from net import *\n\n\ndef main():{script}")
+    assert {Path(entry.path).name for entry in plan.entries} == {"train.py"}
 
 
 def test_the_plan_tells_how_to_start_the_script(tmp_path: Path) -> None:

@@ -105,6 +105,9 @@ def test_a_program_that_computes_and_saves_the_same_is_proved(migrated: Migrated
             (EQUAL, "clauses: 12 confirmed, `blocks` violated, but no more than before"),
         ),
         ("one", "fsdp2", 1, (EQUAL, TRAINED, f"saved: `checkpoint.pt`: {SAVED}")),
+        ("one parallel", "fsdp2", 1, (EQUAL, TRAINED, f"saved: `checkpoint.pt`: {SAVED}")),
+        ("ddp tied wrapped", "fsdp2 tied", None, ()),
+        ("ddp zero unsaved", "fsdp2 unsaved", None, (EQUAL,)),
     ],
 )
 def test_what_need_not_be_the_same_is_reported(

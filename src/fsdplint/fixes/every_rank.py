@@ -49,6 +49,7 @@ class Guarded:
         early: they have left before, rather than taken another arm.
         name: what a variable for the result is called.
         fixed: it cannot move before the code above it; move the call by hand, as a barrier has.
+        around: the header of a ``with`` statement for the call, "" for none.
     """
 
     call: ir.Expr
@@ -58,6 +59,11 @@ class Guarded:
     early: bool
     name: str
     fixed: bool
+    around: str = ""
+
+    def heads(self, condition: str) -> tuple[str, ...]:
+        """The headers of the statements around the call, outermost first."""
+        return tuple(filter(None, (f"if {condition}:" * bool(condition), self.around)))
 
 
 @builder
@@ -115,7 +121,7 @@ def _out_of_branch(code: Code, guarded: Guarded, place: ir.If) -> list[Edit]:
         _check_unwritten(code, guarded, _whole(code, guarded.call, statement), earlier)
         return _extracted(code, guarded, statement, place, condition)
     if len(moved) == len(arm) and arm is place.body and not place.orelse:
-        return _without_test(code, place, condition)
+        return _without_test(code, place, guarded.heads(condition))
     return _lifted(code, guarded, place, arm, moved, condition)
 
 
@@ -230,7 +236,7 @@ def _extracted(
         )
     name = fresh(code, guarded.call, guarded.name)
     text = f"{name} = {code.slice(expression)}{code.newline}"
-    text = _under(code, condition, text, code.indentation(place))
+    text = _under(code, guarded.heads(condition), text, code.indentation(place))
     return [
         code.insert_lines(code.line_start(place.start), text),
         code.edit(expression.start, expression.end, name),
@@ -265,7 +271,8 @@ def _lifted(
     deletions = [code.delete_lines(start, end) for start, end in extents]
     if not staying:
         deletions = [code.edit(*extents[0], f"{code.indentation(moved[0])}pass{code.newline}")]
-    return [code.insert_lines(at, _under(code, condition, body, indent)), *deletions]
+    lines = _under(code, guarded.heads(condition), body, indent)
+    return [code.insert_lines(at, lines), *deletions]
 
 
 def _check_order(
@@ -302,24 +309,28 @@ def _reindented(code: Code, start: int, end: int, statement: ir.Stmt) -> str:
     return text if text.endswith(("\n", "\r")) else text + code.newline
 
 
-def _under(code: Code, condition: str, body: str, indent: str) -> str:
-    """Lines that stand at no depth, at ``indent``, or one deeper below ``if condition:``."""
-    if condition:
-        head, inner = f"{indent}if {condition}:{code.newline}", indent + code.unit
-    else:
-        head, inner = "", indent
-    return head + indented(body, inner)
+def _under(code: Code, heads: Sequence[str], body: str, indent: str) -> str:
+    """Lines that stand at no depth, at ``indent``, or deeper below the headers."""
+    text = ""
+    for head in heads:
+        text += f"{indent}{head}{code.newline}"
+        indent += code.unit
+    return text + indented(body, indent)
 
 
-def _without_test(code: Code, place: ir.If, condition: str) -> list[Edit]:
-    """The body alone, or under what else was asked."""
+def _without_test(code: Code, place: ir.If, heads: Sequence[str]) -> list[Edit]:
+    """The body alone, or under other headers."""
     colon = code.text.index(":", place.test.end)
-    first = place.body[0]
-    head = f"if {condition}:" if condition else ""
+    first, last = place.body[0], place.body[-1]
     if first.start < code.line_end(colon):
-        return [code.edit(place.start, first.start, f"{head} " if head else "")]
-    if head:
-        return [code.edit(place.start, colon + 1, head)]
+        if len(heads) > 1:
+            raise NoFixError(f"`{code.short(place)}` is on one line; write its body below it")
+        return [code.edit(place.start, first.start, "".join(f"{head} " for head in heads))]
+    if heads:
+        text = _under(code, heads[:-1], heads[-1], code.indentation(place)).lstrip()
+        starts = code.code_lines(code.extent(first)[0], code.after(last)) if heads[1:] else ()
+        deeper = [code.edit(at, at, code.unit) for at in starts]
+        return [code.edit(place.start, colon + 1, text), *deeper]
     remark = code.text[colon + 1 : code.line_end(colon)].strip()
     kept = f"{code.indentation(place)}{remark}{code.newline}" if remark else ""
     return code.unwrapped(place, kept)

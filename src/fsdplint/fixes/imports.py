@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
@@ -15,6 +15,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.edits import apply, overlap
 from fsdplint.fixes.names import binders, dotted
 from fsdplint.fixes.wrapping import WIDTH
+from fsdplint.knowledge.names import canonical
 
 # Packages whose import has no effect that a program could miss.
 _WITHOUT_EFFECT = sys.stdlib_module_names | {"torch"}
@@ -82,7 +83,7 @@ class Imports:
         Raises:
             NoFixError: the file uses the name for something else.
         """
-        existing = self._visible(f"{module}.{name}")
+        existing = self._visible(f"{module}.{name}", same=canonical)
         base = self._visible(module)
         if existing is not None or base is not None:
             return existing or f"{base}.{name}"
@@ -118,16 +119,21 @@ class Imports:
         return name
 
     def _check_free(self, name: str, target: str) -> None:
-        if _meanings(self.code, self.use, name) - {target}:
+        meanings = set(map(canonical, _meanings(self.code, self.use, name)))
+        if meanings - {canonical(target)}:
             raise NoFixError(f"`{name}` means something else in this file; make the change by hand")
 
-    def _visible(self, target: str) -> str | None:
+    def _visible(self, target: str, same: Callable[[str], str] = str) -> str | None:
+        """Return the name that is bound to ``target``, or to what is the ``same``.
+
+        Only a name may be imported from elsewhere: an older module has not all names of a newer.
+        """
         for binding in bindings(self.code):
             variable, meaning = binding.root
             if (
-                binding.target == target
+                same(binding.target) == same(target)
                 and self._reaches(binding.statement)
-                and _meanings(self.code, self.use, variable) == {meaning}
+                and set(map(same, _meanings(self.code, self.use, variable))) == {same(meaning)}
             ):
                 return binding.name
         return None

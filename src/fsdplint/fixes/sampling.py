@@ -112,7 +112,8 @@ def _sampler_argument(code: Code, loader: ir.Call, sampler: str) -> Edit:
 def epoch_edit(epochs: Epochs, imports: Imports) -> Edit:
     """Return the edit that calls ``set_epoch`` first in each epoch."""
     code, loop = epochs.code, epochs.loop
-    if not isinstance(loop.target, ir.Name) or loop.target.id == "_":
+    counter = code.slice(loop.target)
+    if not isinstance(loop.target, (ir.Name, ir.Attribute, ir.Subscript)) or counter == "_":
         raise NoFixError(
             "the epoch loop has no counter variable; add one and call `set_epoch` by hand"
         )
@@ -125,7 +126,7 @@ def epoch_edit(epochs: Epochs, imports: Imports) -> Edit:
         raise NoFixError(f"`{code.short(loop)}` is on one line; call `set_epoch` by hand")
     indent, newline = code.indentation(first), code.newline
     test = _test(epochs, imports)
-    line = f"{epochs.sampler}.set_epoch({loop.target.id}){newline}"
+    line = f"{epochs.sampler}.set_epoch({counter}){newline}"
     lines = f"{indent}if {test}:{newline}{indent}{code.unit}{line}" if test else indent + line
     return code.insert_lines(code.extent(first)[0], lines)
 

@@ -168,7 +168,7 @@ FINALIZE = "finalize_backward"
 WATCHED_CALLS: dict[str, str] = {
     **dict.fromkeys(sorted(collectives.CALLS), ""),
     **dict.fromkeys(sorted(launch.CALLS), ""),
-    **dict.fromkeys((*launch.MESHES, *launch.DEVICE_MESHES), "mesh"),
+    **dict.fromkeys((launch.INIT_DEVICE_MESH, launch.DEVICE_MESH), "mesh"),
     SAVE: "save",
     ASYNC_SAVE: "save",
     LOAD: "load",
@@ -256,6 +256,7 @@ CASTS: dict[str, str | None] = {
 STATE_CALLS = frozenset(
     {
         "step",
+        "zero_grad",
         "state_dict",
         "load_state_dict",
         SAVE,

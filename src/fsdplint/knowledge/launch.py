@@ -5,6 +5,7 @@ from __future__ import annotations
 INIT = "torch.distributed.init_process_group"
 IS_UP = "torch.distributed.is_initialized"
 NEW_GROUP = "torch.distributed.new_group"
+WORLD = "torch.distributed.group.WORLD"
 NCCL = "torch.distributed.Backend.NCCL"
 FILE_STORE = "torch.distributed.FileStore"
 DESTROY = "torch.distributed.destroy_process_group"
@@ -20,15 +21,11 @@ GET_RANK = "torch.distributed.get_rank"
 GET_NODE_LOCAL_RANK = "torch.distributed.get_node_local_rank"
 GET_WORLD_SIZE = "torch.distributed.get_world_size"
 DEVICE_MESH = "torch.distributed.DeviceMesh"
-DEVICE_MESHES = (DEVICE_MESH, "torch.distributed.device_mesh.DeviceMesh")
 # Methods of a mesh for one of its dimensions, which has to be given if there are several.
 OF_ONE_DIMENSION = ("get_group", "get_local_rank")
 # Makes one dimension of several, which the whole mesh has too. Source: run, torch 2.13.
 FLATTEN = "_flatten"
-MESHES = (
-    "torch.distributed.init_device_mesh",
-    "torch.distributed.device_mesh.init_device_mesh",
-)
+INIT_DEVICE_MESH = "torch.distributed.init_device_mesh"
 JOINS = ("torch.distributed.algorithms.Join", "torch.distributed.algorithms.join.Join")
 # Optimizers that are Joinables, as DistributedDataParallel is (torch 1.10 to 2.15).
 HOOKED_OPTIMIZERS = frozenset(

@@ -23,6 +23,8 @@ FULLY_SHARD = "torch.distributed.fsdp.fully_shard"
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 FSDP1_UNITS = f"{FSDP1}.fsdp_modules"
 FSDP2_MODULE = "torch.distributed.fsdp.FSDPModule"
+# `fully_shard` refuses parameters in these (torch 2.13).
+MEMORY_FORMATS = frozenset({"torch.channels_last", "torch.channels_last_3d"})
 REGISTER_FORWARD = "torch.distributed.fsdp.register_fsdp_forward_method"
 MODULE = "torch.nn.Module"
 DTENSOR = f"{TENSOR}.DTensor"
@@ -40,6 +42,11 @@ _SAME_OBJECT: tuple[tuple[str, str], ...] = (
     ("torch.distributed.fsdp._fully_shard", "torch.distributed.fsdp"),
     ("torch.distributed.fsdp.fully_sharded_data_parallel", "torch.distributed.fsdp"),
     ("torch.distributed.fsdp.api", "torch.distributed.fsdp"),
+    *(
+        (f"{package}.{name}", f"{DISTRIBUTED}.{name}")
+        for package in (DEVICE_MESH_PACKAGE, TENSOR, "torch.distributed._tensor")
+        for name in ("DeviceMesh", "init_device_mesh")
+    ),
     ("torch.distributed._tensor.api", "torch.distributed.tensor"),
     ("torch.distributed._tensor.placement_types", "torch.distributed.tensor"),
     ("torch.distributed._tensor", "torch.distributed.tensor"),

@@ -98,7 +98,7 @@ def make_plan(migration: Migration, paths: Sequence[str], answers: Mapping[str, 
         MigrationError: the paths are in several projects, or hold nothing to migrate.
         SourceError: a file cannot be read, parsed or written.
     """
-    return deep(lambda: _Run(migration, _scope(paths), answers).plan())
+    return deep(lambda: _Run(migration, _scope(paths, migration), answers).plan())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class _Scope:
     Attributes:
         given: those that are to be migrated.
         every: all Python files.
-        files: those that form programs with the given ones.
+        files: those that the migration may change.
         configs: config files and launch scripts, given ones and those that may launch the files.
     """
 
@@ -119,7 +119,7 @@ class _Scope:
     configs: tuple[str, ...]
 
 
-def _scope(paths: Sequence[str]) -> _Scope:
+def _scope(paths: Sequence[str], migration: Migration) -> _Scope:
     discovery = discover(list(map(Path, paths)))
     if discovery.failures:
         raise discovery.failures[0]
@@ -137,9 +137,11 @@ def _scope(paths: Sequence[str]) -> _Scope:
     root, sources = roots.pop(), Sources()
     every = (*code, *around(root, code, sources.text))
     project = Project(root, sources.text)
-    ours = programs(project, dict.fromkeys(map(Path, every), True), list(map(Path, code)))
-    closure = _closure(project, map(Path, code))
-    files = tuple(path.as_posix() for path in dict.fromkeys([*ours, *closure]))
+    found = _closure(project, map(Path, code))
+    if not migration.of_script:
+        known = dict.fromkeys(map(Path, every), True)
+        found = [*programs(project, known, list(map(Path, code))), *found]
+    files = tuple(path.as_posix() for path in dict.fromkeys(found))
     texts = [sources.text(Path(path)) or "" for path in files]
     if is_project(root) and any(uses_launcher(text) or CLI in text for text in texts):
         configs += tuple(map(absolute, candidates(discover([root]).configs)))

@@ -37,6 +37,7 @@ from fsdplint.migrate.step import Change, Context, Found, Kept, attempt
 
 Scope = ir.Function | ir.ClassDef | ir.Module
 _FULL = "full_state_dict=True"
+_WAYS_OUT = (ir.Return, ir.Raise, ir.Break, ir.Continue)
 _NAMED = "by_parameter_name"
 _NAMED_DEFINITION = f'''def {_NAMED}(state, model, optimizer):
     """Return an optimizer state by parameter names, also if it was saved by numbers."""
@@ -234,7 +235,11 @@ def _use(program: Program, call: Call) -> _Use | None:
     target = receiver(call.site.node)
     if target is None or not isinstance(call.receiver, Object):
         return None
-    guards = tuple(guard for guard in call.site.guards if program.is_rank_test(guard))
+    guards = tuple(
+        guard
+        for guard in call.site.guards
+        if program.is_rank_test(guard) and not _ends_in_error(program, guard)
+    )
     text = program.text(call.site.path, target)
     if not call.receiver.captures:
         return _Use(call, text, None, guards)
@@ -242,6 +247,16 @@ def _use(program: Program, call: Call) -> _Use | None:
     named = (name for name, item in call.names.items() if item is modules[0])
     model = next(named, None)
     return None if model is None else _Use(call, model, text, guards)
+
+
+def _ends_in_error(program: Program, guard: Guard) -> bool:
+    """True if ranks leave at ``guard`` by an error, which ends the whole job."""
+    statement = program.tree(guard.path).statement(guard.test)
+    if not guard.early or not isinstance(statement, ir.If):
+        return False
+    arm = statement.orelse if guard.taken else statement.body
+    ways = [each for one in arm for each in ir.walk(one) if isinstance(each, _WAYS_OUT)]
+    return bool(ways) and all(isinstance(each, ir.Raise) for each in ways)
 
 
 def _gathered(program: Program, uses: Sequence[_Use]) -> Change:

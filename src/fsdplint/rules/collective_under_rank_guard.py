@@ -218,7 +218,7 @@ def reports(program: Program) -> Iterator[Report]:
             f"`{_called(program, site)}` needs {_needed(fact)}, but {who} here: {effect}",
             "the other ranks never call this",
             _evidence(program, fact),
-            partial(_fix, program, fact, facts),
+            partial(on_every_rank, program, fact, facts),
         )
 
 
@@ -271,9 +271,10 @@ def _test(program: Program, guard: Guard) -> Evidence:
     return program.evidence(Site(guard.path, guard.test), f"{who} {place}")
 
 
-def _fix(
-    program: Program, fact: MissedCollective, facts: Sequence[MissedCollective]
+def on_every_rank(
+    program: Program, fact: MissedCollective, facts: Sequence[MissedCollective], around: str = ""
 ) -> Fix | Declined:
+    """Moves the call out of the branch, below the header ``around`` of a statement."""
     guard, (path, node) = fact.guards[0], fact.chain[0]
     if len(fact.guards) > 1:
         return Declined("several tests exclude ranks; move the call out of all of them by hand")
@@ -303,7 +304,7 @@ def _fix(
     others = [other.chain[0][1] for other in facts if other.guards[0].test is guard.test]
     result = result_name(name) if own else "result"
     guarded = Guarded(
-        node, guard.test, guard.rank_tests, tuple(others), guard.early, result, barrier
+        node, guard.test, guard.rank_tests, tuple(others), guard.early, result, barrier, around
     )
     return call_on_every_rank(code, guarded)
 

@@ -11,7 +11,7 @@ from fsdplint.configs.launched_code import LaunchedCode, launched_code
 from fsdplint.engine import ir
 from fsdplint.finding import Evidence, Severity
 from fsdplint.fixes.code import Declined
-from fsdplint.knowledge.launch import MESHES
+from fsdplint.knowledge.launch import INIT_DEVICE_MESH
 from fsdplint.knowledge.launch_options import ACCELERATE
 from fsdplint.rule import Report, declare
 
@@ -29,7 +29,7 @@ RULE = declare(
 # Code that chooses the number of processes itself, and variables that do it for torchrun.
 _OTHERS = ("world_size=", "spawn", "fake")
 _ENVIRONMENT = "PET_"
-_MESH = MESHES[0].rpartition(".")[2]
+_MESH = INIT_DEVICE_MESH.rpartition(".")[2]
 
 
 def launch_reports(script: LaunchScript) -> Iterator[Report]:
@@ -75,7 +75,7 @@ def _sizes(code: LaunchedCode) -> list[int] | None:
     if any(word in code.tree.text for word in _OTHERS):
         return None
     for call in code.calls:
-        if code.name_of(call.func) in MESHES:
+        if code.name_of(call.func) == INIT_DEVICE_MESH:
             named = [each.value for each in call.args if each.keyword == "mesh_shape"]
             plain = [each.value for each in call.args if each.keyword is None and not each.star]
             shape = named[0] if named else plain[1] if len(plain) > 1 else None

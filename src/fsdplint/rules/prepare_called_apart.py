@@ -150,7 +150,7 @@ def reports(program: Program) -> Iterator[Report]:
             f"`{call}` {_harm(program, fact)}",
             "model and optimizer prepared apart" if fact.build is None else "too late",
             _evidence(program, fact),
-            partial(_fix, program, fact),
+            partial(fix, program, fact),
         )
 
 
@@ -173,7 +173,8 @@ def _evidence(program: Program, fact: PreparedApart) -> tuple[Evidence, ...]:
     return (*plugin, *built, *other, *program.conditions(fact.alone.site))
 
 
-def _fix(program: Program, fact: PreparedApart) -> Fix | Declined:
+def fix(program: Program, fact: PreparedApart) -> Fix | Declined:
+    """Build the optimizer later, or prepare it with its model."""
     if fact.build is not None:
         return _built_later(program, fact)
     if fact.other is None:

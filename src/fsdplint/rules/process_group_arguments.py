@@ -26,7 +26,7 @@ from fsdplint.fixes.process_group import (
 from fsdplint.knowledge.launch import (
     DESTROY,
     INIT,
-    MESHES,
+    INIT_DEVICE_MESH,
     MISSPELT_BACKENDS,
     NEW_GROUP,
     PROCESSES,
@@ -145,7 +145,7 @@ def _lacks_index(value: Value) -> bool:
 def _again(trace: Trace) -> Iterator[WrongGroup]:
     """Yield the second of two calls that create the default process group."""
     first: Call | None = None
-    for call in trace.calls(INIT, DESTROY, *MESHES):
+    for call in trace.calls(INIT, DESTROY, INIT_DEVICE_MESH):
         alone = any(guard.divergent or guard.progress for guard in call.site.guards)
         if call.name == DESTROY or alone:
             first = None

@@ -23,7 +23,7 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import ASYNC_SAVE
 from fsdplint.knowledge.collectives import CALLS
-from fsdplint.knowledge.launch import DESTROY, DEVICE_MESH, INIT, IS_UP, MESHES
+from fsdplint.knowledge.launch import DESTROY, DEVICE_MESH, INIT, INIT_DEVICE_MESH, IS_UP
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.rule import Report, declare
 
@@ -91,10 +91,10 @@ def _start(trace: Trace) -> Call | Shard | None:
     shard = next(iter(trace.of(Shard)), None)
     if shard is None:  # an accelerator may do it
         return None
-    for names in ((INIT,), MESHES):
-        before = [call for call in trace.calls(*names) if call.time < shard.time]
+    for name in (INIT, INIT_DEVICE_MESH):
+        before = [call for call in trace.calls(name) if call.time < shard.time]
         if before:
-            return before[-1] if names == (INIT,) else before[0]
+            return before[-1] if name == INIT else before[0]
     given = len(shard.positional) > 1 or "mesh" in shard.keywords
     return None if given or shard.generation is not Generation.FSDP2 else shard
 
@@ -149,7 +149,7 @@ def _makes_one(program: Program, script: str) -> bool:
     if program.tree(script).main_guard is None:
         return False
     trees = whole_program(program, script) or ()
-    names = {name.rpartition(".")[2] for name in (INIT, DEVICE_MESH, *MESHES)}
+    names = {name.rpartition(".")[2] for name in (INIT, DEVICE_MESH, INIT_DEVICE_MESH)}
     return not any(True for name in names for _ in _mentions(trees, name))
 
 

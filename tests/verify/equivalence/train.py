@@ -22,6 +22,7 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -53,10 +54,15 @@ class Net(nn.Module):
         if "wide" in WORDS:
             nn.init.normal_(self.head.weight)
         self.dropout = nn.Dropout(0.1)
+        if "tied" in WORDS:
+            self.tail = nn.Linear(10, 5)
+            self.tail.weight = self.head.weight
 
     def forward(self, x):
         for block in self.blocks:
             x = block(x)
+        if "tied" in WORDS:
+            return self.head(self.dropout(x)) + self.tail(x)
         return self.head(self.dropout(x))
 
 
@@ -68,7 +74,7 @@ def shard():
     else:
         model = Net()
     if "one" in WORDS:
-        return model
+        return nn.DataParallel(model) if "parallel" in WORDS else model
     if "ddp" in WORDS:
         return DistributedDataParallel(model)
     if "fsdp1" in WORDS:
@@ -98,7 +104,8 @@ def save(model, optimizer):
     if "one" in WORDS:
         weights, moments = model.state_dict(), optimizer.state_dict()
     elif "ddp" in WORDS:
-        weights, moments = model.module.state_dict(), optimizer.state_dict()
+        whole = model if "wrapped" in WORDS else model.module
+        weights, moments = whole.state_dict(), optimizer.state_dict()
     elif "fsdp1" in WORDS:
         configs = FullStateDictConfig(rank0_only=True), FullOptimStateDictConfig(rank0_only=True)
         of = FullyShardedDataParallel
@@ -131,7 +138,11 @@ def main():
     if "dropped" in WORDS:
         parameters = parameters[:-1]
     rate = 0.02 if "rate" in WORDS else 0.01
-    optimizer = torch.optim.AdamW(parameters, lr=0.0 if "still" in WORDS else rate)
+    rate = 0.0 if "still" in WORDS else rate
+    if "zero" in WORDS:
+        optimizer = ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=rate)
+    else:
+        optimizer = torch.optim.AdamW(parameters, lr=rate)
     scaler = torch.amp.GradScaler("cpu", enabled="scaler" in WORDS)
     sampler = DistributedSampler(data, seed="other_data" in WORDS) if distributed else None
     loader = DataLoader(data, batch_size=4, shuffle=not distributed, sampler=sampler)

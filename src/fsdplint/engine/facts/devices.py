@@ -28,8 +28,8 @@ from fsdplint.knowledge.launch import (
     DEVICE_FUNCTIONS,
     DEVICE_METHODS,
     INIT,
+    INIT_DEVICE_MESH,
     LOCAL_RANKS,
-    MESHES,
     MESSAGES,
     SPAWNS,
     TORCH_DEVICE,
@@ -237,7 +237,7 @@ def _first_use(trace: Trace) -> Call | Shard | None:
     `fully_shard` makes a mesh, which sets the device by LOCAL_RANK where CUDA is not in use yet.
     """
     for event in trace.events:
-        if isinstance(event, Call) and event.name in MESHES:
+        if isinstance(event, Call) and event.name == INIT_DEVICE_MESH:
             return None
         if isinstance(event, Call) and event.name in DEVICE_METHODS and _is_current(event):
             return event

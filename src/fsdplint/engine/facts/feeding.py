@@ -31,7 +31,7 @@ from fsdplint.knowledge.data import (
     only_iterates,
 )
 from fsdplint.knowledge.initialisation import SEEDS
-from fsdplint.knowledge.launch import DEVICE_MESHES, MESHES
+from fsdplint.knowledge.launch import DEVICE_MESH, INIT_DEVICE_MESH
 from fsdplint.knowledge.names import KEYWORD_ONLY
 
 
@@ -190,11 +190,11 @@ def _many_dimensions(trace: Trace) -> bool:
     """True if some ranks may share data on purpose, as in one tensor-parallel group."""
     if trace.calls(PARALLELIZE_MODULE):
         return True
-    for mesh in trace.calls(*MESHES):
+    for mesh in trace.calls(INIT_DEVICE_MESH):
         shape = mesh.argument(1, "mesh_shape")
         if not isinstance(shape, Sequence) or shape.rest or len(shape.items) != 1:
             return True
-    return bool(trace.calls(*DEVICE_MESHES))
+    return bool(trace.calls(DEVICE_MESH))
 
 
 def _common_seed(trace: Trace, time: int) -> Call | None:

@@ -14,7 +14,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Const, Object, Sequence, Value
 from fsdplint.engine.program import Program
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.launch import FLATTEN, MESHES, OF_ONE_DIMENSION, TORCH_DEVICE
+from fsdplint.knowledge.launch import FLATTEN, INIT_DEVICE_MESH, OF_ONE_DIMENSION, TORCH_DEVICE
 
 # Words for dimensions over which layers, stages or experts are split, and not batches.
 _OF_MODELS = frozenset(
@@ -47,7 +47,7 @@ def bad_meshes(program: Program) -> Iterator[BadMesh]:
 
 def _bad_meshes(program: Program) -> Iterator[BadMesh]:
     for trace in program.traces:
-        made = trace.calls(*MESHES)
+        made = trace.calls(INIT_DEVICE_MESH)
         for call in made:
             yield from _device(trace, call)
             yield from _shape(call)
@@ -158,7 +158,7 @@ def made_by(trace: Trace, shard: Shard) -> Call | None:
 
 def _making(trace: Trace, mesh: Value | None) -> Call | None:
     """Return the call that creates a mesh."""
-    made = (call for call in trace.calls(*MESHES) if call.result is mesh)
+    made = (call for call in trace.calls(INIT_DEVICE_MESH) if call.result is mesh)
     return next(made, None) if isinstance(mesh, Object) else None
 
 

@@ -29,7 +29,7 @@ from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.relevance import import_closure
 from fsdplint.engine.project.unit import Unit
 from fsdplint.knowledge.calls import SHARDING_NAMES, Generation, is_harmless
-from fsdplint.knowledge.launch import INIT, MESHES
+from fsdplint.knowledge.launch import INIT, INIT_DEVICE_MESH
 
 _Sharding = TypeVar("_Sharding", Shard, Declared)
 _SUMMONS = "summon_full_params"
@@ -265,7 +265,7 @@ def only_replicates(trace: Trace, shard: Sharding) -> bool:
 def _mesh_shapes(trace: Trace, shard: Sharding) -> Iterator[Sequence]:
     """Yield the shape that a sharding call's mesh is made with, if all of it is known."""
     mesh = must_be(shard.keywords.get("mesh"))
-    for made in trace.calls(*MESHES):
+    for made in trace.calls(INIT_DEVICE_MESH):
         shape = made.argument(1, "mesh_shape")
         ours = mesh is not None and must_be(made.result) is mesh
         if ours and isinstance(shape, Sequence) and not shape.rest:

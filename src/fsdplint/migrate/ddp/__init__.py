@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from fsdplint.migrate.ddp.evaluations import evaluations
 from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
+from fsdplint.migrate.formats import memory_formats
+from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.optimizers import early_optimizers
 from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
@@ -15,7 +18,7 @@ from fsdplint.migrate.tidy import unused_imports
 # Steps on programs whose model is sharded by now.
 ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
-    *map(within, (early_optimizers, gathers, loads, unseen)),
+    *map(within, (early_optimizers, memory_formats, cleared, gathers, loads, unseen)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.
@@ -45,7 +48,7 @@ TOLERATED = frozenset({"only-root-sharded"})
 
 DDP = Migration(
     "ddp",
-    (wrappers, prefixes, uses, *ADAPTING),
+    (wrappers, prefixes, uses, *ADAPTING, within(evaluations)),
     frozenset(),
     unused_imports,
     leftovers,

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.ddp import ARGUMENTS, CLASS, NEEDLESS, REFUSED
+from fsdplint.knowledge.launch import NEW_GROUP, WORLD
 from fsdplint.migrate.sharding import unwrap
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 
@@ -30,7 +32,7 @@ def wrappers(context: Context) -> Iterator[Found]:
 
 
 def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
-    module, given = _arguments(code, call)
+    module, given = _arguments(context, code, call)
     if _is_true(given.get("find_unused_parameters")):
         _check_use(context, code, call)
     imports = Imports(code, call)
@@ -56,7 +58,9 @@ def _check_use(context: Context, code: Code, call: ir.Call) -> None:
         )
 
 
-def _arguments(code: Code, call: ir.Call) -> tuple[ir.Expr, Mapping[str, ir.Expr]]:
+def _arguments(
+    context: Context, code: Code, call: ir.Call
+) -> tuple[ir.Expr, Mapping[str, ir.Expr]]:
     """Return the module and the other arguments by name, all of which can be dropped.
 
     Raises:
@@ -70,10 +74,29 @@ def _arguments(code: Code, call: ir.Call) -> tuple[ir.Expr, Mapping[str, ir.Expr
     given |= {each.keyword: each.value for each in call.args if each.keyword is not None}
     del given["module"]
     for name, value in given.items():
-        if name not in NEEDLESS and not _is_unset(value):
+        of_all = name == "process_group" and _has_every_rank(context, code, value)
+        if name not in NEEDLESS and not _is_unset(value) and not of_all:
             reason = f"FSDP2 has nothing like `{name}`; remove it by hand"
             raise NoFixError(REFUSED.get(name, reason))
     return module.value, given
+
+
+def _has_every_rank(context: Context, code: Code, group: ir.Expr) -> bool:
+    """True if a process group has all ranks, as FSDP2's own mesh has."""
+    if isinstance(group, ir.Name):
+        values, function = code.assigned(group), code.function(group)
+        given = () if function is None else (each.name for each in function.parameters)
+        return (
+            bool(values)
+            and group.id not in given
+            and all(_has_every_rank(context, code, each) for each in values)
+        )
+    if isinstance(group, ir.Call) and context.name(code, group.func) == NEW_GROUP:
+        ranks = argument_of(group, 0, "ranks")
+        return not any(each.star for each in group.args) and (
+            ranks is None or _is_unset(ranks.value)
+        )
+    return context.name(code, group) == WORLD
 
 
 def _is_unset(value: ir.Expr) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone
+from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone, prepared_apart
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
@@ -16,6 +16,8 @@ from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.trainer import trainers
 from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.wrappers import wrappers
+from fsdplint.migrate.gradients import cleared
+from fsdplint.migrate.rules import within
 from fsdplint.migrate.step import Migration
 
 FSDP2 = Migration(
@@ -23,8 +25,8 @@ FSDP2 = Migration(
     steps=(
         *(shared_names, norms, states, full_params),
         *(wrappers, contexts, policies),
-        *(tests, scalers, attributes, methods),
-        *(plugins, prepared_alone, launches, trainers, strategies, libraries),
+        *(tests, scalers, attributes, methods, within(cleared)),
+        *(plugins, prepared_alone, prepared_apart, launches, trainers, strategies, libraries),
     ),
     rules=frozenset(),
     cleanup=unused,

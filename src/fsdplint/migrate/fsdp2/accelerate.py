@@ -15,7 +15,7 @@ from fsdplint.configs.projects import projects_of
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.accelerators import generation, plugin_of
 from fsdplint.finding import Edit, Span
-from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.code import Code, Declined, NoFixError
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.accelerate_settings import (
     BUFFERS_REFUSED,
@@ -52,6 +52,8 @@ from fsdplint.knowledge.transformers_settings import POLICY, RESHARD
 from fsdplint.migrate.fsdp2.calls import definition
 from fsdplint.migrate.fsdp2.policies import without_comments_lost
 from fsdplint.migrate.step import Change, Context, Found, Kept, Question, attempt
+from fsdplint.rules.prepare_called_apart import fix
+from fsdplint.rules.prepare_called_apart import prepared_apart as apart
 
 _VERSION, _STRATEGY = "fsdp_version", "sharding_strategy"
 _SYNC, _RAM_EFFICIENT = "sync_module_states", "cpu_ram_efficient_loading"
@@ -340,6 +342,31 @@ def prepared_alone(context: Context) -> Iterator[Found]:
             )
             code = Code.of(context.program.tree(call.site.path))
             yield _kept(code, call.site.node, f"`{code.short(call.site.node)}`", reason)
+
+
+def prepared_apart(context: Context) -> Iterator[Found]:
+    """Yield a change for each model that is prepared without its optimizer.
+
+    accelerate refuses that for FSDP2; FSDP1 trains nothing then, or has original parameters.
+    """
+    return (found for found in _apart(context) if isinstance(found, Change))
+
+
+def still_apart(context: Context) -> Iterator[Found]:
+    """Yield what `prepared_apart` cannot change, once no other step does."""
+    return (found for found in _apart(context) if isinstance(found, Kept))
+
+
+def _apart(context: Context) -> Iterator[Found]:
+    for fact in apart(context.program):
+        site = fact.alone.site
+        if fact.build is not None or site.path not in context.files:
+            continue
+        made, code = fix(context.program, fact), Code.of(context.program.tree(site.path))
+        if isinstance(made, Declined):
+            yield _kept(code, site.node, f"`{code.short(site.node)}`", made.reason)
+        else:
+            yield Change(context.program.span(site), made.title, made.edits)
 
 
 # Fields that FSDP2 takes another value for, or ignores, if code sets them after the plugin is made.

@@ -12,7 +12,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports, bindings
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import WRAPPED
-from fsdplint.knowledge.fsdp import FLAT_PARAMETER, WRAPPER_ATTRIBUTES
+from fsdplint.knowledge.fsdp import FLAT_PARAMETER, WRAPPER_ATTRIBUTES, WRAPPER_INTERNALS
 from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE, canonical
 from fsdplint.knowledge.policies import (
     CPU_OFFLOAD,
@@ -24,7 +24,7 @@ from fsdplint.knowledge.scaling import GRAD_SCALER, SHARDED_SCALER
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
 from fsdplint.migrate.fsdp2.settings import arguments
 from fsdplint.migrate.fsdp2.strategies import HYBRID, mentioned
-from fsdplint.migrate.step import Change, Context, Found, Kept, attempt
+from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
 
 _CLASSES = {
     FSDP1: FSDP2_MODULE,
@@ -115,12 +115,14 @@ def attributes(context: Context) -> Iterator[Found]:
         calls = {
             name: call for call in fsdp1_calls(context, code) if (name := _assigned(code, call))
         }
-        for node in ir.walk(code.module) if calls else ():
-            if not isinstance(node, ir.Attribute) or node.attr not in WRAPPER_ATTRIBUTES - WRAPPED:
+        for node in ir.walk(code.module):
+            if not isinstance(node, ir.Attribute):
                 continue
             call = calls.get(dotted(node.value) or "")
-            if call is not None:
+            if call is not None and node.attr in WRAPPER_ATTRIBUTES - WRAPPED:
                 yield from attempt(code, node, partial(_without_wrapper, context, code, node, call))
+            elif node.attr in WRAPPER_INTERNALS:
+                yield kept(code, node, _missing(node))
 
 
 def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.Call) -> Change:
@@ -131,16 +133,19 @@ def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.
         text = f"{imports.module(DISTRIBUTED, 'dist')}.get_{read.attr}()"
         return Change(span, f"call `{text}`", (code.edit(read.start, read.end, text),), (imports,))
     if read.attr != "process_group":
-        reason = f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
-        if read.attr == FLAT_PARAMETER:
-            reason = "FSDP2 shards each parameter by itself; read the model's parameters by hand"
-        raise NoFixError(reason)
+        raise NoFixError(_missing(read))
     imports = Imports(code, read)
     group = arguments(code, call).get("process_group")
     text = code.slice(group) if group is not None and dotted(group) else ""
     text = text or f"{imports.module(DISTRIBUTED, 'dist')}.group.WORLD"
     edit = code.edit(read.start, read.end, text)
     return Change(span, f"name the process group, which is `{text}`", (edit,), (imports,))
+
+
+def _missing(read: ir.Attribute) -> str:
+    if read.attr == FLAT_PARAMETER:
+        return "FSDP2 shards each parameter by itself; read the model's parameters by hand"
+    return f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
 
 
 def _shards_over_all(context: Context, code: Code, call: ir.Call) -> bool:

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.knowledge.names import FSDP1
+from fsdplint.migrate.fsdp2.accelerate import still_apart
 from fsdplint.migrate.step import Context, Found, Kept
 
 _NAMES = (FSDP1, FSDP1.rpartition(".")[2])
 
 
 def leftovers(context: Context) -> Iterator[Found]:
-    """Yield each use of FSDP1's class, and each text that is its name."""
+    """Yield each use of FSDP1's class, each text that is its name, and models prepared alone."""
+    yield from still_apart(context)
     for code in context.codes("FullyShardedDataParallel", "FSDP"):
         for node in ir.walk(code.module):
             named = isinstance(node, ir.Constant) and node.value in _NAMES

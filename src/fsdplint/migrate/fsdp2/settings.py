@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
@@ -17,6 +17,7 @@ from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
 from fsdplint.knowledge.policies import MIXED_PRECISION_POLICY
 from fsdplint.migrate.fsdp2.calls import definition
 from fsdplint.migrate.fsdp2.filled import items
+from fsdplint.migrate.fsdp2.meta import may_be_on_meta
 from fsdplint.migrate.fsdp2.policies import castings
 from fsdplint.migrate.fsdp2.strategies import (
     HYBRID,
@@ -116,6 +117,8 @@ def settings_of(
             convert(made, value)
         elif name not in _NEEDLESS:
             raise NoFixError(f"`{name}` is not an argument of `FullyShardedDataParallel`")
+    if "param_init_fn" not in given and not made.synchronizes and made.on_meta:
+        made.reset()
     return made.settings
 
 
@@ -294,11 +297,11 @@ class _Conversion:
         state = fresh(code, self.call, "full_state")
         load = self.imports.name(HELPERS, "set_model_state_dict")
         options = self.imports.name(HELPERS, "StateDictOptions")
-        known = self._synchronizes
+        known = self.synchronizes
         indent = "" if known else unit
         if not known:
             self.settings.after.append(f"if {self.text(value)}:")
-        elif "param_init_fn" in self.given:
+        elif "param_init_fn" in self.given or self.on_meta:
             device = self._empty_device()
             self.settings.after += [
                 f"{indent}if any(p.is_meta for p in {model}.parameters()):",
@@ -322,7 +325,7 @@ class _Conversion:
         ]
 
     @property
-    def _synchronizes(self) -> bool:
+    def synchronizes(self) -> bool:
         """Whether the state of rank 0 surely replaces what the other ranks have."""
         return isinstance(self.given.get("sync_module_states"), ir.Constant)
 
@@ -334,8 +337,27 @@ class _Conversion:
         Raises:
             UndecidedError: the user has not said whether to run it before or after sharding.
         """
-        if self._synchronizes:
+        if self.synchronizes:
             return
+        lines, code, name = self._initial_lines(), self.code, dotted(value)
+        if name is None:
+            name = fresh(code, self.call, "param_init_fn")
+            lines.append(f"{name} = {self.text(value)}")
+        given = "" if isinstance(definition(code, value), ir.Lambda) else f"{name} and "
+        lines += self._modules_on_meta(given, f"{name}(MODULE)")
+
+    def reset(self) -> None:
+        """Initialize what is on the meta device as FSDP1 does if it is given no function.
+
+        Raises:
+            UndecidedError: as `initialize`.
+        """
+        empty = f"MODULE.to_empty(device={self._empty_device()}, recurse=False)"
+        lines = self._modules_on_meta("", empty, "MODULE.reset_parameters()")
+        self._initial_lines().extend(lines)
+
+    def _initial_lines(self) -> list[str]:
+        """Return the lines that modules on the meta device are to be initialized in."""
         model = self.settings.model
         question = Question(
             self.span,
@@ -344,21 +366,22 @@ class _Conversion:
             ("before", "after"),
         )
         early = self.context.decided(question) == "before"
-        lines = self.settings.before if early else self.settings.after
-        code, unit, name = self.code, self.code.unit, dotted(value)
-        if name is None:
-            name = fresh(code, self.call, "param_init_fn")
-            lines.append(f"{name} = {self.text(value)}")
-        given = "" if isinstance(definition(code, value), ir.Lambda) else f"{name} and "
-        module = fresh(code, self.call, "module")
-        own = f"(*{module}.parameters(recurse=False), *{module}.buffers(recurse=False))"
-        lines += [
-            f"for {module} in {model}.modules():",
-            f"{unit}tensors = {own}",
-            f"{unit}if {given}any(tensor.is_meta for tensor in tensors):",
-            f"{unit}{unit}{name}({module})",
-        ]
         self.settings.differs = "the modules are initialized in another order"
+        return self.settings.before if early else self.settings.after
+
+    def _modules_on_meta(self, given: str, *body: str) -> Iterator[str]:
+        """Yield a loop that runs ``body`` for each MODULE with tensors on the meta device."""
+        unit, module = self.code.unit, fresh(self.code, self.call, "module")
+        own = f"(*{module}.parameters(recurse=False), *{module}.buffers(recurse=False))"
+        yield f"for {module} in {self.settings.model}.modules():"
+        yield f"{unit}tensors = {own}"
+        yield f"{unit}if {given}any(tensor.is_meta for tensor in tensors):"
+        for line in body:
+            yield f"{unit}{unit}{line.replace('MODULE', module)}"
+
+    @property
+    def on_meta(self) -> bool:
+        return may_be_on_meta(self.context, self.call)
 
     def _empty_device(self) -> str:
         device = self.given.get("device_id")

@@ -9,6 +9,7 @@ from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.single.data import data
 from fsdplint.migrate.single.devices import devices, numbered
+from fsdplint.migrate.single.folders import folders
 from fsdplint.migrate.single.launch import launch
 from fsdplint.migrate.single.leftovers import leftovers
 from fsdplint.migrate.single.outputs import outputs
@@ -29,11 +30,12 @@ _OWN = frozenset({"device-not-set", "epoch-not-set", "same-data-on-every-rank"})
 
 SINGLE = Migration(
     "single",
-    (_start, within(numbered), within(data), *ADAPTING, outputs),
+    (_start, within(numbered), within(data), folders, *ADAPTING, outputs),
     frozenset(),
     unused_imports,
     leftovers,
     UNRELATED - _OWN,
     TOLERATED,
     ranks_before=1,
+    of_script=True,
 )

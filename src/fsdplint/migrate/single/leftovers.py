@@ -6,20 +6,32 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Shard
-from fsdplint.knowledge.ddp import DATA_PARALLEL
+from fsdplint.knowledge.ddp import CLASS, DATA_PARALLEL
+from fsdplint.knowledge.launch import INIT
+from fsdplint.knowledge.names import FULLY_SHARD
 from fsdplint.migrate.step import Context, Found, Kept
+
+_SHARD = FULLY_SHARD.rpartition(".")[2]
 
 
 def leftovers(context: Context) -> Iterator[Found]:
-    """Yield each use of `DataParallel`, and sharding that no analyzed path reaches."""
+    """Yield each use of `DataParallel`, each start of ranks that nothing is sharded for, and
+    sharding that no analyzed path reaches."""
     reached = {shard.call for trace in context.program.traces for shard in trace.of(Shard)}
-    for code in context.codes("DataParallel", "fully_shard"):
+    shards = any(True for _ in context.codes(_SHARD))
+    for code in context.codes("DataParallel", _SHARD, "init_process_group"):
         for node in ir.walk(code.module):
             if not isinstance(node, ir.Call):
                 continue
             span, text = code.span(node), f"`{code.short(node)}`"
-            if context.name(code, node.func) == DATA_PARALLEL:
+            name = context.name(code, node.func)
+            if name == DATA_PARALLEL:
                 yield Kept(span, text, "it would copy a sharded model to other GPUs; remove it")
-            if ir.last_name(node.func) == "fully_shard" and node not in reached:
+            elif name == CLASS:
+                yield Kept(span, text, "the program trains with DDP; run `fsdplint migrate ddp`")
+            elif name == INIT and not shards:
+                reason = "the program starts ranks already; shard its model by hand"
+                yield Kept(span, text, reason)
+            if ir.last_name(node.func) == _SHARD and node not in reached:
                 reason = "no analyzed path leads here, so the code around it is not adapted"
                 yield Kept(span, text, f"{reason}; migrate it by hand")

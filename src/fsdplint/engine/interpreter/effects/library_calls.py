@@ -71,8 +71,8 @@ from fsdplint.knowledge.launch import (
     GET_RANK,
     GET_WORLD_SIZE,
     INIT,
+    INIT_DEVICE_MESH,
     IS_UP,
-    MESHES,
     TORCH_DEVICE,
     TRUE_ON_CUDA,
 )
@@ -84,7 +84,7 @@ from fsdplint.knowledge.tensors import DIVISIONS, MAKES_TENSOR, TENSOR
 
 # Methods of Python's containers do nothing to what a container holds.
 _OF_CONTAINERS = frozenset(name for kind in (dict, list, set, tuple, deque) for name in dir(kind))
-_MAKES_GROUP = frozenset({INIT, *MESHES, DEVICE_MESH})
+_MAKES_GROUP = frozenset({INIT, INIT_DEVICE_MESH, DEVICE_MESH})
 # Where one of these is called, something has made the process group.
 _NEEDS_GROUP = frozenset({*C10D_CALLS, GET_RANK, GET_WORLD_SIZE})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -179,9 +180,9 @@ class Record:
 
     def _saved(self, save: Save, value: Any) -> None:
         found = [pair for model in self._models for pair in self._pieces(model)]
-        buffers = [name for model in self._models for name in _buffers(model)]
+        others = [name for model in self._models for name in _tied_and_buffers(model)]
         names = Names(
-            [*(name for name, _ in found), *buffers],
+            [*(name for name, _ in found), *others],
             {id(p.parameter): name for name, p in found if p.parameter is not p.flat},
             list(self._seen.optimizers),
         )
@@ -208,16 +209,16 @@ def _trains(module: nn.Module) -> bool:
 
 
 def _wrappers(model: nn.Module) -> list[str]:
-    """Return the names of DDP's wrappers in a model, outer ones first."""
+    """Return the names of data parallel wrappers in a model, outer ones first."""
     return [
         access.clean(f"{name}.")
         for name, module in model.named_modules()
-        if isinstance(module, DistributedDataParallel)
+        if isinstance(module, DistributedDataParallel | nn.DataParallel)
     ]
 
 
 def _unwrapped(name: str, wrappers: list[str]) -> str:
-    """Take the names of DDP's wrappers out of a parameter's name, inner ones first."""
+    """Take the names of wrappers out of a parameter's name, inner ones first."""
     for wrapper in reversed(wrappers):
         at = wrapper.removeprefix(".")
         if name.startswith(f"{at}module."):
@@ -225,7 +226,11 @@ def _unwrapped(name: str, wrappers: list[str]) -> str:
     return name
 
 
-def _buffers(model: nn.Module) -> Iterator[str]:
+def _tied_and_buffers(model: nn.Module) -> Iterator[str]:
+    """Yield all names of tied parameters, which count once as parameters, and those of buffers."""
+    every = list(nn.Module.named_parameters(model, remove_duplicate=False))
+    uses = Counter(id(parameter) for _, parameter in every)
+    tied = (name for name, parameter in every if uses[id(parameter)] > 1)
     wrappers = _wrappers(model)
-    for name, _ in nn.Module.named_buffers(model):
+    for name in (*tied, *(name for name, _ in nn.Module.named_buffers(model))):
         yield _unwrapped(access.clean(name), wrappers)

@@ -74,6 +74,7 @@ class _Steps:
         self._before: list[_Before] = []
         self._began = time.perf_counter()
         self._nested = False
+        self._stepping: Optimizer | None = None
         self._scaled: tuple[ref[Tensor], float] | None = None
         guard = seen.recorder.probe
         self._look, self._compare = guard("optimizer")(self._remember), guard("step")(self._write)
@@ -163,11 +164,12 @@ class _Steps:
             self._backwards = self._reduced = 0
         return result
 
-    def before(self, _: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+    def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         """Run before every optimizer step; gradients of one with a closure, which may hold the
         backward, are read behind the closure's first call."""
-        if prepares_state():
+        if prepares_state() or self._is_inner(optimizer):
             return None
+        self._stepping = optimizer
         self._look()
         given = kwargs.get("closure", args[1] if len(args) > 1 else None)  # behind the optimizer
         if not callable(given):
@@ -200,10 +202,15 @@ class _Steps:
             for before in self._before
         ]
 
+    def _is_inner(self, optimizer: Optimizer) -> bool:
+        """True if another optimizer makes this step as a part of its own."""
+        return self._stepping not in (None, optimizer)
+
     def after(self, optimizer: Optimizer, *_: Any) -> None:
         """Run after every optimizer step; end the script where it was the last one wanted."""
-        if prepares_state():
+        if prepares_state() or self._is_inner(optimizer):
             return
+        self._stepping = None
         seen = self._seen.add_optimizer(optimizer, None)
         seen.steps += 1
         self._done += 1

@@ -1,0 +1,1 @@
+"""Public training programs, migrated as published and proven on ranks."""

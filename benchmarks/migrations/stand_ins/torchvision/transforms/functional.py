@@ -1,0 +1,3 @@
+"""A name that transformers imports."""
+
+pil_to_tensor = None

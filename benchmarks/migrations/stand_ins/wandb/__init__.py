@@ -1,0 +1,22 @@
+"""A wandb that logs nowhere."""
+
+
+class _Run:
+    def __init__(self):
+        self.config = {}
+
+    def log(self, *_, **__):
+        pass
+
+
+def init(**_):
+    return _Run()
+
+
+class Image:
+    def __init__(self, *_, **__):
+        pass
+
+
+class Histogram(Image):
+    pass

@@ -1,0 +1,40 @@
+"""Forward passes of rank 0 alone, which all ranks make once the model is sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.finding import Fix
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.names import DISTRIBUTED
+from fsdplint.migrate.step import Change, Context, Found
+from fsdplint.rules.collective_under_rank_guard import missed_collectives, on_every_rank
+
+_RANK_ZERO = frozenset({0})
+
+
+def evaluations(context: Context) -> Iterator[Found]:
+    """Yield a change for each such forward pass.
+
+    The other ranks draw random numbers for it, which they did not before: they take them back, so
+    that they train on the same batches and with the same dropout.
+    """
+    program = context.program
+    facts = list(missed_collectives(program))
+    for fact in facts:
+        path, node = fact.chain[0]
+        if fact.collective.call.name != "forward" or fact.guards[0].ranks != _RANK_ZERO:
+            continue
+        code = Code.of(program.tree(path))
+        imports = Imports(code, node)
+        torch, dist = imports.module("torch", "torch"), imports.module(DISTRIBUTED, "dist")
+        devices = f"range({torch}.cuda.device_count())"
+        other = f"enabled={dist}.get_rank() != 0"
+        fix = on_every_rank(
+            program, fact, facts, f"with {torch}.random.fork_rng({devices}, {other}):"
+        )
+        if isinstance(fix, Fix):
+            span = code.span(node)
+            what = f"{fix.title}; random numbers of other ranks stay as they are"
+            yield Change(span, what, fix.edits, (imports,))

@@ -1,0 +1,41 @@
+"""Folders that each rank creates once several run the script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit
+from fsdplint.fixes.arguments import add_argument
+from fsdplint.fixes.code import Code
+from fsdplint.migrate.step import Change, Context, Found
+
+_ONE, _ALL = "os.mkdir", "os.makedirs"
+_EXISTS = "exist_ok"
+
+
+def folders(context: Context) -> Iterator[Found]:
+    """Yield a change for each call that fails where another rank has been faster."""
+    for code in context.codes("mkdir", "makedirs"):
+        for node in ir.walk(code.module):
+            if isinstance(node, ir.Call) and not _is_allowed(node):
+                edits = tuple(_edits(code, node, context.name(code, node.func)))
+                if edits:
+                    span = code.span(node)
+                    yield Change(span, "let another rank create the folder first", edits)
+
+
+def _is_allowed(call: ir.Call) -> bool:
+    """True if the call may take the folder as it is; a third argument is ``exist_ok``."""
+    names = {each.keyword for each in call.args}
+    return _EXISTS in names or any(each.star for each in call.args) or len(call.args) > 2
+
+
+def _edits(code: Code, call: ir.Call, name: str) -> Iterator[Edit]:
+    if not isinstance(call.func, ir.Attribute):
+        return
+    method = not name and call.func.attr == "mkdir" and "pathlib" in code.text
+    if method or name in (_ONE, _ALL):
+        yield add_argument(code, call, f"{_EXISTS}=True")
+    if name == _ONE:
+        yield code.edit(call.func.value.end, call.func.end, ".makedirs")
