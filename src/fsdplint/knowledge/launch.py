@@ -5,7 +5,6 @@ from __future__ import annotations
 INIT = "torch.distributed.init_process_group"
 IS_UP = "torch.distributed.is_initialized"
 NEW_GROUP = "torch.distributed.new_group"
-WORLD = "torch.distributed.group.WORLD"
 NCCL = "torch.distributed.Backend.NCCL"
 FILE_STORE = "torch.distributed.FileStore"
 DESTROY = "torch.distributed.destroy_process_group"
