@@ -212,9 +212,15 @@ def _make(log: _Log, original: Any, *args: Any, **kwargs: Any) -> Any:
     return group
 
 
+# DDP may be the last to hold the group: freeing both waits for a thread of gloo's, which may wait
+# for the GIL (torch 2.13).
+_destroyed: list[Any] = []
+
+
 def _destroy(seen: Seen, original: Any, *args: Any, **kwargs: Any) -> Any:
     """Destroy a process group; record the exception that is being handled, if any."""
     seen.recorder.probe("errors")(_note_handled)(seen)
+    _destroyed.append(dist.group.WORLD)
     return original(*args, **kwargs)
 
 
