@@ -265,7 +265,7 @@ def _is_backward(call: ir.Call) -> bool:
 
 
 def _asks_the_same(code: Code, test: ir.Expr, tests: Sequence[str]) -> bool:
-    """True if ``test`` reads nothing but what ``tests`` do, as ``step > 0`` besides ``step % n``."""
+    """True if ``test`` reads only what ``tests`` do, as ``step > 0`` besides ``step % n``."""
     needed = set(_PATH.findall(code.slice(test)))
     return bool(needed) and needed <= set(_PATH.findall(" ".join(tests)))
 
