@@ -166,6 +166,31 @@ def test_what_has_no_counterpart_is_kept(tmp_path: Path, line: str) -> None:
     assert kept[0].reason == _REFUSED[line]
 
 
+_WRAP = """
+def wrap(model, device_ids=None, *args, **options):
+    return DDP(model, device_ids, *args, **options)
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "complete"),
+    [
+        ("wrap(model)", True),
+        ("wrap(model, device_ids=[0])", True),
+        ("wrap(model, [0], [0])", False),
+        ("wrap(model, static_graph=True)", False),
+        ("wrap(model, **options)", False),
+    ],
+)
+def test_arguments_that_no_caller_gives_are_dropped(
+    tmp_path: Path, call: str, complete: bool
+) -> None:
+    plan = planned(tmp_path, f"{_HEAD}{_WRAP}net = {call}\n")
+    assert plan.is_complete is complete
+
+
 def test_unused_parameters_are_asked_about(tmp_path: Path) -> None:
     text = f"{_HEAD}model = DDP(model, find_unused_parameters=True)\n"
     (entry,) = planned(tmp_path, text).entries
