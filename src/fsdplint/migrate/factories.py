@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _NEW = "new_"
 _FACTORIES = ("zeros", "ones", "empty", "full")
@@ -22,19 +22,11 @@ def factories(context: Context) -> Iterator[Found]:
     """
     for code in context.codes(*(f".{_NEW}{name}(" for name in _FACTORIES)):
         for node in ir.walk(code.module):
-            if not isinstance(node, ir.Call) or not isinstance(node.func, ir.Attribute):
-                continue
-            name, like = node.func.attr.removeprefix(_NEW), node.func.value
-            if name in _FACTORIES and node.func.attr != name and _is_parameter(code, like):
-                span = code.edit(node.start, node.end, "").span
-                imports = Imports(code, node)
-                try:
-                    edits = tuple(_plain(code, node, name, imports))
-                except NoFixError as reason:
-                    yield Kept(span, f"`{code.short(node)}`", str(reason))
-                else:
-                    what = f"make a plain tensor like `{code.slice(like)}`, which is sharded"
-                    yield Change(span, what, edits, (imports,))
+            if isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
+                prefix, name = node.func.attr[: len(_NEW)], node.func.attr[len(_NEW) :]
+                new = prefix == _NEW and name in _FACTORIES
+                if new and _is_parameter(code, node.func.value):
+                    yield from attempt(code, node, partial(_plain, code, node, name))
 
 
 def _is_parameter(code: Code, value: ir.Expr) -> bool:
@@ -51,14 +43,15 @@ def _is_first_parameter(value: ir.Expr) -> bool:
     return isinstance(every, ir.Call) and ir.last_name(every.func) == "parameters"
 
 
-def _plain(code: Code, call: ir.Call, name: str, imports: Imports) -> Iterator[Edit]:
-    """Yield the edits to a function of `torch`, with the type and the device that are not given."""
-    if any(each.star == "**" for each in call.args):
+def _plain(code: Code, call: ir.Call, name: str) -> Change:
+    """Call a function of `torch`, with the type and the device if they are not given."""
+    if not call.args or any(each.star == "**" for each in call.args):
         raise NoFixError("it unpacks its arguments; call a function of `torch` instead by hand")
     assert isinstance(call.func, ir.Attribute)
     like, given = code.slice(call.func.value), {each.keyword for each in call.args}
-    torch = imports.module("torch", "torch")
-    yield code.edit(call.func.start, call.func.end, f"{torch}.{name}")
+    imports, end = Imports(code, call), call.args[-1].end
     added = "".join(f", {each}={like}.{each}" for each in _LIKE if each not in given)
-    end = call.args[-1].end
-    yield code.edit(end, end, added)
+    function = f"{imports.module('torch', 'torch')}.{name}"
+    edits = code.edit(call.func.start, call.func.end, function), code.edit(end, end, added)
+    what = f"make a plain tensor like `{like}`, which is sharded"
+    return Change(code.span(call), what, edits, (imports,))
