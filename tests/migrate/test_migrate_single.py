@@ -263,6 +263,11 @@ _KEPT = {
     "see the same GPUs; leave it to the launcher",
     ("optimizer = torch", "model = nn.parallel.DistributedDataParallel(model)"): "the program "
     "trains with DDP; run `fsdplint migrate ddp`",
+    (
+        "    optimizer = torch",
+        "    net = nn.parallel.DistributedDataParallel(model)\n    net.load_state_dict({})\n"
+        "    optimizer = torch",
+    ): "the program trains with DDP; run `fsdplint migrate ddp`",
     ("    torch.manual_seed(0)", "    torch.distributed.init_process_group()"): "the program "
     "starts ranks already; shard its model by hand",
 }
