@@ -166,6 +166,31 @@ def test_what_has_no_counterpart_is_kept(tmp_path: Path, line: str) -> None:
     assert kept[0].reason == _REFUSED[line]
 
 
+_WRAP = """
+def wrap(model, device_ids=None, *args, **options):
+    return DDP(model, device_ids, *args, **options)
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "complete"),
+    [
+        ("wrap(model)", True),
+        ("wrap(model, device_ids=[0])", True),
+        ("wrap(model, [0], [0])", False),
+        ("wrap(model, static_graph=True)", False),
+        ("wrap(model, **options)", False),
+    ],
+)
+def test_arguments_that_no_caller_gives_are_dropped(
+    tmp_path: Path, call: str, complete: bool
+) -> None:
+    plan = planned(tmp_path, f"{_HEAD}{_WRAP}net = {call}\n")
+    assert plan.is_complete is complete
+
+
 def test_unused_parameters_are_asked_about(tmp_path: Path) -> None:
     text = f"{_HEAD}model = DDP(model, find_unused_parameters=True)\n"
     (entry,) = planned(tmp_path, text).entries
@@ -384,6 +409,57 @@ def test_losses_weights_and_moments_stay_equal(tmp_path: Path, ranks: Ranks) -> 
         assert not report(ranks.run(text, arguments=[old, new], process_group=False))
     for pair in ((ours, first), (resumed, second), (again, second)):
         assert not report(ranks.run(_COMPARED, arguments=pair, world_size=1))
+
+
+_EVALUATED = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = DDP(nn.Linear(4, 4))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def loss():
+    return model(torch.randn(2, 4)).square().mean()
+
+
+@torch.no_grad()
+def evaluate():
+    return sum(loss() for _ in range(2))
+
+
+for step in range(5):
+    if step % 2 == 0 and dist.get_rank() == 0:
+        evaluated = evaluate()
+        if step > 0:
+            state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save(state, "state.pt")
+    optimizer.zero_grad()
+    train = loss()
+    train.backward()
+    optimizer.step()
+    print(step, round(train.item(), 5))
+"""
+
+
+def test_evaluating_and_saving_change_no_later_step(tmp_path: Path, ranks: Ranks) -> None:
+    after = migrated(tmp_path, planned(tmp_path, _EVALUATED))
+    assert (
+        "    if step % 2 == 0:\n"
+        "        with torch.random.fork_rng(range(torch.cuda.device_count()), "
+        "enabled=dist.get_rank() != 0):\n"
+        "            evaluated = evaluate()\n"
+    ) in after
+    assert "    if step % 2 == 0 and step > 0:\n        state_dict = get_model_state" in after
+    found = [ranks.run(text, process_group=False) for text in (_EVALUATED, after)]
+    assert not any(map(report, found))
+    one, other = ([outcome.output for outcome in outcomes] for outcomes in found)
+    assert all("4 " in output for output in one)
+    assert one == other
 
 
 _SAVES_EVERYWHERE = """

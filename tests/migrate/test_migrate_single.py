@@ -217,6 +217,25 @@ def test_parameters_keep_the_default_memory_format(tmp_path: Path, line: str) ->
     assert f"model = Net().to(device)\n{_FORMATS[line]}    for tensor in" in after
 
 
+_MADE = {
+    "weight.new_zeros(2, 2)": "torch.zeros(2, 2, dtype=weight.dtype, device=weight.device)",
+    "weight.new_full((2, 2), 0.0, device=batch.device)": "torch.full((2, 2), 0.0, "
+    "device=batch.device, dtype=weight.dtype)",
+    "batch.new_zeros(2, 2)": "batch.new_zeros(2, 2)",
+}
+
+
+@pytest.mark.parametrize("made", _MADE)
+def test_tensors_like_a_parameter_are_no_shards(tmp_path: Path, ranks: Ranks, made: str) -> None:
+    helper = f"def start(model, batch):\n    weight = next(model.parameters())\n    return {made}\n"
+    text = _BEFORE.replace("def main():", f"{helper}\n\ndef main():")
+    text = text.replace("model(batch.to(device))", "(model(batch)[:2] + start(model, batch))")
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert f"    return {_MADE[made]}\n" in after
+    file = str(tmp_path / "model.pt")
+    assert not report(ranks.run(after, arguments=["--output", file], process_group=False))
+
+
 _FOLDERS = {
     'os.mkdir("out")': 'os.makedirs("out", exist_ok=True)',
     "os.makedirs(args.output, 0o755)": "os.makedirs(args.output, 0o755, exist_ok=True)",
@@ -244,6 +263,11 @@ _KEPT = {
     "see the same GPUs; leave it to the launcher",
     ("optimizer = torch", "model = nn.parallel.DistributedDataParallel(model)"): "the program "
     "trains with DDP; run `fsdplint migrate ddp`",
+    (
+        "    optimizer = torch",
+        "    net = nn.parallel.DistributedDataParallel(model)\n    net.load_state_dict({})\n"
+        "    optimizer = torch",
+    ): "the program trains with DDP; run `fsdplint migrate ddp`",
     ("    torch.manual_seed(0)", "    torch.distributed.init_process_group()"): "the program "
     "starts ranks already; shard its model by hand",
 }

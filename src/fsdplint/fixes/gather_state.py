@@ -228,7 +228,8 @@ def _when_saving(
     """
     tests = _periods(code, guard, write) if place is guard else []
     for condition in conditions(code, place, write, guards) if lines else ():
-        if _periodic(condition.test) and _is_unchanged(code, place, condition.test):
+        agreed = _periodic(condition.test) or _asks_the_same(code, condition.test, tests)
+        if agreed and _is_unchanged(code, place, condition.test):
             tests.append(condition.text(code))
         elif not (
             runs_once(code, place) or (every_time and (tests or _between_steps(code, place)))
@@ -261,6 +262,12 @@ def _between_steps(code: Code, place: ir.Stmt) -> bool:
 
 def _is_backward(call: ir.Call) -> bool:
     return ir.last_name(call.func) in ("backward", "step")
+
+
+def _asks_the_same(code: Code, test: ir.Expr, tests: Sequence[str]) -> bool:
+    """True if ``test`` reads only what ``tests`` do, as ``step > 0`` besides ``step % n``."""
+    needed = set(_PATH.findall(code.slice(test)))
+    return bool(needed) and needed <= set(_PATH.findall(" ".join(tests)))
 
 
 def _is_unchanged(code: Code, place: ir.Stmt, test: ir.Expr) -> bool:

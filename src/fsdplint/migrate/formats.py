@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import unit_of
@@ -10,9 +11,9 @@ from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import without
-from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.code import Code
 from fsdplint.knowledge.names import MEMORY_FORMATS
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _DIFFERS = "layers get inputs in this format as before, and may round in another way"
 
@@ -30,14 +31,12 @@ def memory_formats(context: Context) -> Iterator[Found]:
             continue
         given = next((each for each in node.args if each.keyword == "memory_format"), None)
         if given is not None and context.name(code, given.value) in MEMORY_FORMATS:
-            span, text = context.program.span(call.site), f"`{code.short(node)}`"
-            try:
-                edits = _dropped(code, node, given)
-            except NoFixError as reason:
-                yield Kept(span, text, str(reason))
-            else:
-                what = f"drop `{code.slice(given)}`: FSDP2 shards contiguous parameters only"
-                yield Change(span, what, tuple(edits), differs=_DIFFERS)
+            yield from attempt(code, node, partial(_contiguous, code, node, given))
+
+
+def _contiguous(code: Code, call: ir.Call, given: ir.Argument) -> Change:
+    what = f"drop `{code.slice(given)}`: FSDP2 shards contiguous parameters only"
+    return Change(code.span(call), what, tuple(_dropped(code, call, given)), differs=_DIFFERS)
 
 
 def _dropped(code: Code, call: ir.Call, given: ir.Argument) -> list[Edit]:

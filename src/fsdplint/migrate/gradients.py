@@ -10,7 +10,7 @@ from fsdplint.engine.interpreter.events import Call, Shard
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.gather_state import receiver
-from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, kept
 
 _WHY = "between forward and backward, the root's own gradients are out of the model's reach"
 
@@ -34,19 +34,18 @@ def cleared(context: Context) -> Iterator[Found]:
         model, optimizer = receiver(node), _optimizer(call)
         if model is None or call.site.path not in context.files:
             continue
-        span, text = context.program.span(call.site), f"`{code.short(node)}`"
         if optimizer is None:
-            yield Kept(span, text, f"{_WHY}; call `zero_grad` on the optimizer by hand")
+            yield kept(code, node, f"{_WHY}; call `zero_grad` on the optimizer by hand")
         else:
             what = f"clear the gradients of `{optimizer}`: {_WHY}"
-            yield Change(span, what, (code.edit(model.start, model.end, optimizer),))
+            yield Change(code.span(node), what, (code.edit(model.start, model.end, optimizer),))
 
 
 def _optimizer(call: Call) -> str | None:
-    """Return the name of an optimizer of all of the model's parameters, if the code has one."""
-    found = (
-        name
+    """Return the name of the only optimizer of the model's parameters, if the code has one."""
+    found = {
+        id(item): name
         for name, item in call.names.items()
-        if item.captures and all(each.module is call.receiver for each in item.captures)
-    )
-    return next(found, None)
+        if any(each.module is call.receiver for each in item.captures)
+    }
+    return found.popitem()[1] if len(found) == 1 else None

@@ -7,6 +7,7 @@ from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
+from fsdplint.migrate.factories import factories
 from fsdplint.migrate.formats import memory_formats
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.optimizers import early_optimizers
@@ -18,6 +19,7 @@ from fsdplint.migrate.tidy import unused_imports
 # Steps on programs whose model is sharded by now.
 ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
+    factories,
     *map(within, (early_optimizers, memory_formats, cleared, gathers, loads, unseen)),
 )
 

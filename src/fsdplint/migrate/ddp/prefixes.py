@@ -28,7 +28,8 @@ def prefixes(context: Context) -> Iterator[Found]:
                 continue
             early = code.function(node) is code.function(made) and node.start < made.start
             state = argument_of(node, 0, "state_dict")
-            if state is not None and not early:
+            done = state is not None and ".removeprefix(" in code.slice(state.value)
+            if state is not None and not early and not done:
                 text = _STRIPPED.format(code.slice(state.value))
                 edit = code.edit(state.value.start, state.value.end, text)
                 what = "load checkpoints of the wrapper, too, whose names begin with `module.`"

@@ -12,6 +12,7 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.ddp import ARGUMENTS, CLASS, NEEDLESS, REFUSED
 from fsdplint.knowledge.launch import NEW_GROUP, WORLD
+from fsdplint.migrate.ddp.forwarded import written_out
 from fsdplint.migrate.sharding import unwrap
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 
@@ -66,12 +67,12 @@ def _arguments(
     Raises:
         NoFixError: one of them cannot be.
     """
-    module = module_argument(call)
-    if module is None or any(argument.star for argument in call.args):
+    module, arguments = module_argument(call), written_out(context, code, call)
+    if module is None or any(argument.star for argument in arguments):
         raise NoFixError(f"`{code.short(call)}` does not write out its arguments; do so by hand")
-    plain = [each for each in call.args if each.keyword is None]
+    plain = [each for each in arguments if each.keyword is None]
     given = {name: each.value for name, each in zip(("module", *ARGUMENTS), plain, strict=False)}
-    given |= {each.keyword: each.value for each in call.args if each.keyword is not None}
+    given |= {each.keyword: each.value for each in arguments if each.keyword is not None}
     del given["module"]
     for name, value in given.items():
         of_all = name == "process_group" and _has_every_rank(context, code, value)

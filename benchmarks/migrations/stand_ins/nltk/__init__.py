@@ -1,5 +1,0 @@
-"""A small NLTK, whose words are what is between spaces."""
-
-
-def download(name):
-    pass
