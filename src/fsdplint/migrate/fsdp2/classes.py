@@ -20,7 +20,7 @@ from fsdplint.knowledge.policies import (
     OFFLOAD_POLICY,
 )
 from fsdplint.knowledge.scaling import GRAD_SCALER, SHARDED_SCALER
-from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls, may_be_none
 from fsdplint.migrate.fsdp2.settings import arguments
 from fsdplint.migrate.fsdp2.strategies import HYBRID, mentioned
 from fsdplint.migrate.step import Change, Context, Found, Kept
@@ -137,7 +137,9 @@ def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.
     try:
         group = arguments(code, call).get("process_group")
         text = code.slice(group) if group is not None and dotted(group) else ""
-        text = text or f"{imports.module(DISTRIBUTED, 'dist')}.group.WORLD"
+        if not text or (group is not None and may_be_none(code, group)):
+            world = f"{imports.module(DISTRIBUTED, 'dist')}.group.WORLD"
+            text = f"({text} or {world})" if text else world
     except NoFixError as reason:
         return Kept(span, f"`{code.slice(read)}`", str(reason))
     edit = code.edit(read.start, read.end, text)
