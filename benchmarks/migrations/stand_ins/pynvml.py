@@ -3,17 +3,5 @@
 from types import SimpleNamespace
 
 
-def nvmlInit():
-    pass
-
-
-def nvmlDeviceGetHandleByIndex(index):
-    return index
-
-
-def nvmlDeviceGetUtilizationRates(_):
-    return SimpleNamespace(gpu=0, memory=0)
-
-
-def nvmlDeviceGetMemoryInfo(_):
-    return SimpleNamespace(total=0, used=0, free=0)
+def __getattr__(name):
+    return lambda *_: SimpleNamespace(gpu=0, memory=0, total=0, used=0, free=0)

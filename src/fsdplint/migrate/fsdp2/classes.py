@@ -11,7 +11,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports, bindings
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import WRAPPED
-from fsdplint.knowledge.fsdp import FLAT_PARAMETER, WRAPPER_ATTRIBUTES, WRAPPER_INTERNALS
+from fsdplint.knowledge.fsdp import ALL_HANDLES, FLAT_PARAMETER, WRAPPER_ATTRIBUTES
 from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE, canonical
 from fsdplint.knowledge.policies import (
     CPU_OFFLOAD,
@@ -120,7 +120,7 @@ def attributes(context: Context) -> Iterator[Found]:
             call = calls.get(dotted(node.value) or "")
             if call is not None and node.attr in WRAPPER_ATTRIBUTES - WRAPPED:
                 yield _without_wrapper(context, code, node, call)
-            elif node.attr in WRAPPER_INTERNALS:
+            elif node.attr == ALL_HANDLES:
                 yield _missing(code, node)
 
 
