@@ -29,18 +29,19 @@ from fsdplint.finding import Finding
 from fsdplint.knowledge.names import FSDP1
 from fsdplint.migrate.fsdp2 import FSDP2
 from fsdplint.migrate.plan import Plan, make_plan
-from fsdplint.migrate.step import Kept, MigrationError, Question
+from fsdplint.migrate.step import Change, Kept, MigrationError, Question
 from fsdplint.verify.equivalence import compare
 from fsdplint.verify.gate import overlay
 from fsdplint.verify.request import Request
 from fsdplint.verify.warm_launcher import Warm
 from tests.pages import read_pages
 
-PROVEN, DIFFERS, REFUSED, IDLE = "proven", "differs", "refused", "not run"
+PROVEN, TOLD, DIFFERS, REFUSED, IDLE = "proven", "told", "differs", "refused", "not run"
 _SOURCES = ("fixtures", "examples", "benchmark")
 _STAND_INS = Path(__file__).parent / "differential" / "stand_ins"
 _LIMIT = 60.0
 _MAKES_GROUP = re.compile(r"init_process_group|init_device_mesh|Accelerator\(|Trainer\(|Fabric\(")
+_TRAINS_NOTHING = "the script trains nothing before the migration"
 _NOTHING_SHARDED = "no module became an FSDP unit"
 _GROUP = "import torch.distributed as group\n\ngroup.init_process_group()\n"
 _READS = re.compile(r"torch\.load\(\"([\w-]+\.pt)\"")
@@ -51,7 +52,8 @@ class Result:
     """What came of a program.
 
     Attributes:
-        verdict: `IDLE` if the original does not run to its end on two ranks, or trains nothing.
+        verdict: `IDLE` if the original does not run to its end on two ranks, or trains nothing
+            with FSDP1; `TOLD` if it differs where the plan says so.
         reasons: why it is not proven.
         figures: what the proof compared.
     """
@@ -79,12 +81,13 @@ def _proofs() -> Iterator[Program]:
 
 
 def _runnable(program: Program) -> Program:
-    """Add the modules that fixtures import and, to a snippet, the group that it runs in."""
+    """Add the modules that fixtures import, the group that a snippet runs in, and few steps."""
     files = {path.name: path.read_text("utf-8") for path in _STAND_INS.glob("*.py")}
     files |= {"pyproject.toml": "", **program.files}
     if not any(map(_MAKES_GROUP.search, files.values())):
         files[program.entry] = _GROUP + files[program.entry]
-    return Program(program.name, files, program.entry, program.arguments)
+    few = ("--steps", "6") if '"--steps"' in files[program.entry] else program.arguments[0]
+    return Program(program.name, files, program.entry, (few,))
 
 
 def proved(program: Program, launcher: Warm) -> Result:
@@ -106,8 +109,12 @@ def proved(program: Program, launcher: Warm) -> Result:
         return Result(program.name, IDLE, ("the script does not get to its FSDP1",))
     if not plan.is_complete:
         return Result(program.name, REFUSED, tuple(_reasons(plan)))
+    if found.refusal.startswith(_TRAINS_NOTHING):
+        return Result(program.name, IDLE, (found.refusal,), found.figures)
     if found.refusal:
-        return Result(program.name, DIFFERS, (found.refusal,), found.figures)
+        said = tuple(_differences(plan))
+        verdict = TOLD if said else DIFFERS
+        return Result(program.name, verdict, (found.refusal, *said), found.figures)
     return Result(program.name, PROVEN, (), found.figures)
 
 
@@ -127,6 +134,14 @@ def _answered(script: Path) -> Plan:
             assert isinstance(entry.found, Question)
             answers[entry.key] = entry.found.choices[0]
     return plan
+
+
+def _differences(plan: Plan) -> Iterator[str]:
+    """Yield what the plan says is different afterwards."""
+    for entry in plan.of(Change):
+        assert isinstance(entry.found, Change)
+        if entry.found.differs:
+            yield f"{entry.line}: {entry.found.differs}"
 
 
 def _reasons(plan: Plan) -> Iterator[str]:
@@ -154,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{result.verdict:8} {result.name}", *result.reasons, sep="\n         ", flush=True
             )
     counts = Counter(result.verdict for result in results)
-    print(*(f"{counts[each]} {each}" for each in (PROVEN, DIFFERS, REFUSED, IDLE)), sep=", ")
+    print(*(f"{counts[each]} {each}" for each in (PROVEN, TOLD, DIFFERS, REFUSED, IDLE)), sep=", ")
     if options.json:
         Path(options.json).write_text(json.dumps(list(map(asdict, results)), indent=1))
     return int(counts[DIFFERS] > 0)

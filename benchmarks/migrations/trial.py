@@ -43,7 +43,9 @@ def export(program: Program, checkout: Path, folder: Path) -> Path:
         TrialError: the checkout lacks the commit or the directory.
     """
     directory = folder / program.directory
-    inputs = [f":(exclude,literal)./{program.directory}/{name}" for name in program.files]
+    replaced = [f"{program.directory}/{name}" for name in program.files]
+    left_out = [*replaced, *_absent(program, checkout)]
+    inputs = [f":(exclude,literal)./{path}" for path in left_out]
     archive = subprocess.run(
         ["git", "-C", str(checkout), "archive", program.commit, "--", program.directory, *inputs],
         capture_output=True,
@@ -56,6 +58,25 @@ def export(program: Program, checkout: Path, folder: Path) -> Path:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text, "utf-8")
     return directory
+
+
+def _absent(program: Program, checkout: Path) -> list[str]:
+    """Return the files that a checkout lists and lacks, as a snapshot does its largest."""
+    git = ["git", "-C", str(checkout)]
+    listed = subprocess.run(
+        [*git, "ls-tree", "-r", "-z", program.commit, "--", program.directory],
+        capture_output=True,
+        encoding="utf-8",
+    ).stdout.split("\0")
+    entries = [entry.split("\t") for entry in listed if entry]
+    paths = {about.split()[2]: path for about, path in entries if about.split()[1] == "blob"}
+    checked = subprocess.run(
+        [*git, "cat-file", "--batch-check"],
+        input="\n".join(paths),
+        capture_output=True,
+        encoding="utf-8",
+    ).stdout.splitlines()
+    return [paths[line.split()[0]] for line in checked if line.endswith(" missing")]
 
 
 def migrate(program: Program, directory: Path, limit: float) -> tuple[str, Result]:

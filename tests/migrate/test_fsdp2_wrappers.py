@@ -165,6 +165,16 @@ _CALLS = {
         "model = FSDP(model, process_group=group)",
         'fully_shard(model, mesh=DeviceMesh.from_group(group, "cuda"))',
     ),
+    "process group that may be None": (
+        """\
+        group = dist.new_group(ranks) if ranks else None
+        model = FSDP(model, process_group=group)
+        print(model.process_group.size())""",
+        """\
+        group = dist.new_group(ranks) if ranks else None
+        fully_shard(model, mesh=None if group is None else DeviceMesh.from_group(group, "cuda"))
+        print((group or dist.group.WORLD).size())""",
+    ),
     "ignored modules": (
         "model = FSDP(model, ignored_modules=[model.head])",
         """\
@@ -440,6 +450,11 @@ def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
         (
             "model = FSDP(model)\ndef show(wrapped):\n    return wrapped._all_handles",
             "`fully_shard` adds no `_all_handles` to the model; change it by hand",
+        ),
+        (
+            "group = None\nif hybrid:\n    group = shards, replicas\n"
+            "model = FSDP(model, process_group=group)",
+            "it has a pair of process groups; build a mesh of them by hand",
         ),
         (
             "shard = FSDP",

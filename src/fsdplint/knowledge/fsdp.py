@@ -82,8 +82,8 @@ FSDP1_NAMES = frozenset(
 
 # The parameter of an FSDP1 unit, and its name in a LOCAL_STATE_DICT.
 FLAT_PARAMETER = "_flat_param"
-# Attributes of FSDP1's wrapper that nothing else has. Source: torch 2.13.
-WRAPPER_INTERNALS = frozenset({FLAT_PARAMETER, "_all_handles"})
+# An attribute of FSDP1's wrapper that nothing else has. Source: torch 2.13.
+ALL_HANDLES = "_all_handles"
 # Attributes that FSDP1's wrapper has beside those of the module that it wraps. Source: torch 2.13.
 WRAPPER_ATTRIBUTES = frozenset(
     {

@@ -36,3 +36,11 @@ def resnet34(**arguments):
 
 def resnet50(**arguments):
     return resnet18(**arguments)
+
+
+def vit_b_16(**arguments):
+    return resnet18(**arguments)
+
+
+def vit_l_16(**arguments):
+    return resnet18(**arguments)

@@ -13,6 +13,14 @@ def init(**_):
     return _Run()
 
 
+def log(*_, **__):
+    pass
+
+
+def finish():
+    pass
+
+
 class Image:
     def __init__(self, *_, **__):
         pass

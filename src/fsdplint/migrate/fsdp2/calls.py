@@ -38,6 +38,29 @@ def definition(code: Code, value: ir.Expr) -> ir.Expr:
     return only.value if named and isinstance(only, ir.Assign) else found
 
 
+def possible_values(code: Code, value: ir.Expr) -> Iterator[ir.Expr]:
+    """Yield an expression, or what the functions around a name and the file give it."""
+    if not isinstance(value, ir.Name):
+        yield value
+        return
+    for scope in code.ancestors(value):
+        if isinstance(scope, ir.Function):
+            defaults = (each.default for each in scope.parameters if each.name == value.id)
+            yield from (each for each in defaults if each is not None)
+        if isinstance(scope, (ir.Function, ir.Module)):
+            bound = binders(code, scope).get(value.id, ())
+            yield from (each.value for each in bound if isinstance(each, ir.Assign))
+
+
+def may_be_none(code: Code, value: ir.Expr) -> bool:
+    """Return whether the text gives an expression the value None somewhere."""
+    return any(
+        isinstance(node, ir.Constant) and node.value is None
+        for each in possible_values(code, value)
+        for node in ((each.body, each.orelse) if isinstance(each, ir.Conditional) else (each,))
+    )
+
+
 def _is_bound(code: Code, name: ir.Name) -> bool:
     """Return whether a function around a name binds it."""
     functions = (each for each in code.ancestors(name) if isinstance(each, ir.Function))

@@ -12,7 +12,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports, bindings
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import WRAPPED
-from fsdplint.knowledge.fsdp import FLAT_PARAMETER, WRAPPER_ATTRIBUTES, WRAPPER_INTERNALS
+from fsdplint.knowledge.fsdp import ALL_HANDLES, FLAT_PARAMETER, WRAPPER_ATTRIBUTES
 from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE, canonical
 from fsdplint.knowledge.policies import (
     CPU_OFFLOAD,
@@ -21,7 +21,7 @@ from fsdplint.knowledge.policies import (
     OFFLOAD_POLICY,
 )
 from fsdplint.knowledge.scaling import GRAD_SCALER, SHARDED_SCALER
-from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls, may_be_none
 from fsdplint.migrate.fsdp2.settings import arguments
 from fsdplint.migrate.fsdp2.strategies import HYBRID, mentioned
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
@@ -121,7 +121,7 @@ def attributes(context: Context) -> Iterator[Found]:
             call = calls.get(dotted(node.value) or "")
             if call is not None and node.attr in WRAPPER_ATTRIBUTES - WRAPPED:
                 yield from attempt(code, node, partial(_without_wrapper, context, code, node, call))
-            elif node.attr in WRAPPER_INTERNALS:
+            elif node.attr == ALL_HANDLES:
                 yield kept(code, node, _missing(node))
 
 
@@ -137,7 +137,9 @@ def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.
     imports = Imports(code, read)
     group = arguments(code, call).get("process_group")
     text = code.slice(group) if group is not None and dotted(group) else ""
-    text = text or f"{imports.module(DISTRIBUTED, 'dist')}.group.WORLD"
+    if not text or (group is not None and may_be_none(code, group)):
+        world = f"{imports.module(DISTRIBUTED, 'dist')}.group.WORLD"
+        text = f"({text} or {world})" if text else world
     edit = code.edit(read.start, read.end, text)
     return Change(span, f"name the process group, which is `{text}`", (edit,), (imports,))
 

@@ -15,7 +15,7 @@ from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
 from fsdplint.knowledge.policies import MIXED_PRECISION_POLICY
-from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.fsdp2.calls import definition, may_be_none, possible_values
 from fsdplint.migrate.fsdp2.filled import items
 from fsdplint.migrate.fsdp2.meta import may_be_on_meta
 from fsdplint.migrate.fsdp2.policies import castings
@@ -234,10 +234,14 @@ class _Conversion:
         self.settings.shared["mesh"] = self.text(value)
 
     def process_group(self, value: ir.Expr) -> None:
-        if isinstance(definition(self.code, value), ir.Collection):
+        if any(isinstance(v, ir.Collection) for v in possible_values(self.code, value)):
             raise NoFixError("it has a pair of process groups; build a mesh of them by hand")
         mesh = self.imports.name(DEVICE_MESH_PACKAGE, "DeviceMesh")
-        self.settings.shared["mesh"] = f"{mesh}.from_group({self.text(value)}, {self.device_type})"
+        group = self.text(value)
+        made = f"{mesh}.from_group({group}, {self.device_type})"
+        if may_be_none(self.code, value):
+            made = f"None if {group} is None else {made}"
+        self.settings.shared["mesh"] = made
 
     def precision(self, value: ir.Expr) -> None:
         """Cast the inputs of the units that FSDP1 casts: by default the root's alone."""
