@@ -49,6 +49,7 @@ class Load:
         whole: the result goes elsewhere as a whole.
         done: `dcp.load` is beside it already.
         broadcast: statements that send the result from rank 0 to the others, which need no longer.
+        helped: the ``if`` in which the helpers load what other code distributes by hand otherwise.
     """
 
     code: Code
@@ -60,6 +61,7 @@ class Load:
     whole: ir.Node | None
     broadcast: tuple[ir.Stmt, ...] = ()
     done: bool = False
+    helped: ir.If | None = None
 
 
 def loads(context: Context, known: frozenset[ir.Node]) -> Iterator[Load]:
@@ -106,8 +108,29 @@ def _load(
         and place.end <= node.start < end
         and node not in skipped
     ]
+    helped = _helped(context, code, uses)
+    if helped is not None:
+        uses = [each for each in uses if each.start < helped.body[-1].end]
     taken, whole = _uses(context, code, uses, known)
-    return Load(code, call, place, name, path, tuple(taken), whole, sent, done)
+    return Load(code, call, place, name, path, tuple(taken), whole, sent, done, helped)
+
+
+def _helped(context: Context, code: Code, uses: Sequence[ir.Expr]) -> ir.If | None:
+    """Return the ``if`` in which a helper takes a checkpoint, if other code takes it by hand."""
+    for node in uses:
+        _, kind = _user(context, code, _part(code, node)[1] or node)
+        inside = kind in ("model", "optimizer")
+        branch = next((a for a in code.ancestors(node) if isinstance(a, ir.If)), None)
+        if not inside or branch is None or not all(each.start > branch.start for each in uses):
+            continue
+        other = branch.orelse
+        if isinstance(branch.body[-1], ir.Return):
+            block = code.block(branch).statements
+            other += block[block.index(branch) + 1 :]
+        calls = (n for each in other for n in ir.walk(each) if isinstance(n, ir.Call))
+        if any(ir.last_name(call.func) == "distribute_tensor" for call in calls):
+            return branch
+    return None
 
 
 def _rebound(code: Code, place: ir.Stmt, name: str, sent: Sequence[ir.Stmt]) -> int:

@@ -51,6 +51,8 @@ def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
     path = code.slice(write.path) if dotted(write.path) else fresh(code, call, f"{write.kind}_path")
     edits = _edits(write, imports, path, function)
     before = _cleared(write, imports, path, guard)
+    if write.is_unequal:
+        before = [*_agreed(write, imports, path), *before]
     in_background = function == "async_save"
     if in_background:
         before = [*after_the_last(code, call, imports), *before]
@@ -164,6 +166,12 @@ def _edits(write: Write, imports: Imports, path: str, function: str) -> list[Edi
         edits.append(code.edit(value.start, value.start + len(value.keyword), "state_dict"))
     states = [each.state for each in write.entries if each.state is not None]
     return list(dict.fromkeys([*edits, *(sharded_call(code, s, imports) for s in states)]))
+
+
+def _agreed(write: Write, imports: Imports, path: str) -> list[str]:
+    """Return the lines that give all ranks the path of rank 0."""
+    dist, box = imports.module(DISTRIBUTED, "dist"), fresh(write.code, write.call, "paths")
+    return [f"{box} = [{path}]", f"{dist}.broadcast_object_list({box})", f"{path} = {box}[0]"]
 
 
 def _cleared(write: Write, imports: Imports, path: str, guard: Guard | None) -> list[str]:

@@ -101,6 +101,8 @@ def _helped(context: Context, code: Code, value: ir.Expr) -> State | None:
 def _returned(context: Context, code: Code, value: ir.Expr) -> State | None:
     """Return the state that a function of the file returns for the arguments of a call.
 
+    It may also gather the same state by hand, tensor by tensor.
+
     Raises:
         NoFixError: it returns it in some cases only.
     """
@@ -116,10 +118,12 @@ def _returned(context: Context, code: Code, value: ir.Expr) -> State | None:
     if not known:
         return None
     others = [each for each, state in zip(results, states, strict=True) if state is None]
-    if len(known) > 1 or not all(each is not None and _is_unsharded(each) for each in others):
+    unsharded = all(each is not None and _is_unsharded(each) for each in others)
+    by_hand = any(isinstance(n, ir.Call) and ir.last_name(n.func) == "full_tensor" for n in nodes)
+    if len(known) > 1 or not (unsharded or by_hand):
         raise NoFixError(
-            f"`{named[0].name}` gathers the state by hand in some cases; let it always return "
-            "what the state dict helper returns, then migrate again"
+            f"`{named[0].name}` returns something else in some cases; let it always return what "
+            "the state dict helper returns, then migrate again"
         )
     names = [each.name for each in named[0].parameters]
     given = dict(zip(names[isinstance(value.func, ir.Attribute) :], value.args, strict=False))
@@ -130,7 +134,13 @@ def _returned(context: Context, code: Code, value: ir.Expr) -> State | None:
     moved = [_renamed(each, texts) for each in parts]
     if None in moved:
         return None
-    return State(value, moved[0] or "", moved[1] or "", known[0].options, sometimes=bool(others))
+    return State(
+        value,
+        moved[0] or "",
+        moved[1] or "",
+        known[0].options,
+        sometimes=unsharded and bool(others),
+    )
 
 
 def _renamed(path: str, texts: Mapping[str, str]) -> str | None:
