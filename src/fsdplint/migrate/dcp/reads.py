@@ -17,6 +17,7 @@ from fsdplint.knowledge.checkpoints import (
     TORCH_LOAD,
 )
 from fsdplint.migrate.dcp.guards import is_rank_test
+from fsdplint.migrate.dcp.states import latest
 from fsdplint.migrate.step import Context
 
 
@@ -99,14 +100,14 @@ def _load(
     scope = code.function(statement) or code.module
     sent = _broadcast(code, place, name)
     skipped = {node for each in sent for node in ir.walk(each)}
-    end = _rebound(code, place, name, sent)
     uses = [
         node
         for node in ir.walk(scope)
         if isinstance(node, (ir.Name, ir.Attribute))
         and dotted(node) == name
-        and place.end <= node.start < end
+        and place.end <= node.start
         and node not in skipped
+        and not _is_rebound(code, place, node, sent)
     ]
     helped = _helped(context, code, uses)
     if helped is not None:
@@ -133,17 +134,12 @@ def _helped(context: Context, code: Code, uses: Sequence[ir.Expr]) -> ir.If | No
     return None
 
 
-def _rebound(code: Code, place: ir.Stmt, name: str, sent: Sequence[ir.Stmt]) -> int:
-    """Return where the code below a statement gives its variable another value."""
-    block = code.block(place).statements
-    for each in block[block.index(place) + 1 :]:
-        if not isinstance(each, ir.Assign) or name not in map(dotted, each.targets):
-            continue
-        if each in sent:
-            continue
-        if not any(dotted(node) == name for node in ir.walk(each.value)):
-            return each.start
-    return len(code.text)
+def _is_rebound(code: Code, place: ir.Stmt, use: ir.Expr, sent: Sequence[ir.Stmt]) -> bool:
+    """Return whether code below a statement surely gives its variable another value for a use."""
+    last = latest(code, use)
+    if last is None or last in sent or last.start < place.end:
+        return False
+    return all(dotted(node) != dotted(use) for node in ir.walk(last.value))
 
 
 def _broadcast(code: Code, place: ir.Stmt, name: str) -> tuple[ir.Stmt, ...]:
@@ -206,6 +202,8 @@ def _uses(
     whole: ir.Node | None = None
     for node in nodes:
         above = code.parent(node)
+        if isinstance(above, ir.Assign) and node in above.targets:
+            continue
         key, part = _part(code, node)
         if part is not None:
             taken += _taken(context, code, key, part, known)

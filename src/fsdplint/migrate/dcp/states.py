@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.state_files import sharded_writes
+from fsdplint.engine.frontend.tree import blocks
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
@@ -64,6 +65,9 @@ def state_of(context: Context, code: Code, value: ir.Expr) -> State | None:
     found = [meant]
     if isinstance(meant, ir.Name):
         found = [each for each in code.assigned(meant) if each.start < value.start]
+        last = latest(code, value)
+        if last is not None:
+            found = [each for each in found if each.start >= last.start]
         pair = _of_pair(context, code, meant)
         if pair is not None:
             return pair
@@ -214,14 +218,23 @@ def kept_options(context: Context, code: Code, value: ir.Expr) -> list[str]:
 def last_given(code: Code, value: ir.Expr) -> ir.Expr:
     """Return what a name stands for, also if its block gives it another value elsewhere."""
     meant = definition(code, value)
-    if not isinstance(meant, ir.Name):
-        return meant
-    block = code.block(code.statement(value)).statements
-    for each in reversed(block):
-        targets = [dotted(target) for target in each.targets] if isinstance(each, ir.Assign) else []
-        if isinstance(each, ir.Assign) and targets == [meant.id] and each.start < value.start:
-            return each.value
-    return meant
+    last = latest(code, meant) if isinstance(meant, ir.Name) else None
+    return meant if last is None else last.value
+
+
+def latest(code: Code, use: ir.Expr) -> ir.Assign | None:
+    """Return the last statement above a use that surely gives its variable a value."""
+    name, inner = dotted(use), code.statement(use)
+    for above in code.ancestors(inner):
+        block = next((b.statements for b in blocks(above) if inner in b.statements), ())
+        for each in reversed(block):
+            plain = isinstance(each, ir.Assign) and name in map(dotted, each.targets)
+            if plain and isinstance(each, ir.Assign) and each.start < inner.start:
+                return each
+        if isinstance(above, ir.Function):
+            break
+        inner = above
+    return None
 
 
 def sharded_call(code: Code, state: State, imports: Imports) -> Edit:
