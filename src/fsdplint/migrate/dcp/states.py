@@ -224,7 +224,8 @@ def last_given(code: Code, value: ir.Expr) -> ir.Expr:
 
 def latest(code: Code, use: ir.Expr) -> ir.Assign | None:
     """Return the last statement above a use that surely gives its variable a value."""
-    name, inner = dotted(use), code.statement(use)
+    name = dotted(use)
+    inner: ir.Node = code.statement(use)
     for above in code.ancestors(inner):
         block = next((b.statements for b in blocks(above) if inner in b.statements), ())
         for each in reversed(block):
