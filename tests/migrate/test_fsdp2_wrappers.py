@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from plans import only_change, plan_of
 
 from fsdplint.migrate.fsdp2 import FSDP2
 from fsdplint.migrate.plan import Plan, make_plan
@@ -19,20 +21,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 """
 
 
-def planned(folder: Path, text: str, answers: dict[str, str] | None = None) -> Plan:
-    """Return the plan for a script with ``text`` in a project of its own."""
-    (folder / "pyproject.toml").touch()
-    (folder / "train.py").write_text(text, "utf-8")
-    return make_plan(FSDP2, [str(folder / "train.py")], answers or {})
-
-
-def migrated(plan: Plan) -> str:
-    """Return the only changed file, of a plan that is complete."""
-    assert plan.is_complete, [entry.found for entry in plan.entries]
-    ((_, after),) = plan.files
-    return after.text
-
-
+planned = partial(plan_of, FSDP2)
 # The lines of a program and the lines that they become; imports are compared apart.
 _CALLS = {
     "root": ("model = FSDP(model)", "fully_shard(model)"),
@@ -295,7 +284,7 @@ _POLICIES = {
 
 def _lines(plan: Plan) -> str:
     """Return what follows the imports."""
-    lines = migrated(plan).splitlines()
+    lines = only_change(plan).splitlines()
     imports = [n for n, line in enumerate(lines) if line.startswith(("import ", "from "))]
     return "\n".join(lines[imports[-1] + 1 :])
 
@@ -305,7 +294,7 @@ def test_a_call_becomes_fully_shard(name: str, tmp_path: Path) -> None:
     before, after = map(dedent, _CALLS[name])
     plan = planned(tmp_path, f"{_HEAD}{before}\n")
     assert _lines(plan) == after
-    text = migrated(plan)
+    text = only_change(plan)
     assert "FullyShardedDataParallel" not in text
     again = planned(tmp_path, text)
     assert (again.entries, again.files) == ((), ())
@@ -335,8 +324,8 @@ def test_a_policy_that_the_text_does_not_show_is_asked(tmp_path: Path) -> None:
     plan = planned(tmp_path, f"{_HEAD}\n\ndef shard(model, policy):\n    return {call}\n")
     lines = ["shard_by_policy(model, policy)", "fully_shard(model)", "return model"]
     body = "".join(f"    {line}\n" for line in lines)
-    assert migrated(plan).endswith(f"\n\ndef shard(model, policy):\n{body}")
-    assert "def shard_by_policy(module, policy, is_root=True, **settings):\n" in migrated(plan)
+    assert only_change(plan).endswith(f"\n\ndef shard(model, policy):\n{body}")
+    assert "def shard_by_policy(module, policy, is_root=True, **settings):\n" in only_change(plan)
 
 
 def test_only_the_root_casts_its_inputs(tmp_path: Path) -> None:
@@ -380,7 +369,7 @@ def shard(model, policy):
     return FSDP(model, mixed_precision=policy)
 """
     plan = planned(tmp_path, _HEAD + before)
-    text = migrated(plan)
+    text = only_change(plan)
     assert "half = MixedPrecisionPolicy(param_dtype=torch.half, cast_forward_inputs=False, " in text
     assert "brain = MixedPrecisionPolicy(torch.bfloat16, torch.float32)\n" in text
     assert "full = MixedPrecisionPolicy(cast_forward_inputs=False)\n" in text
@@ -402,7 +391,7 @@ def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
     )
     assert not plan.files
     answered = planned(tmp_path, text, {key: "shard-grad-op"})
-    assert "fully_shard(model, reshard_after_forward=False)" in migrated(answered)
+    assert "fully_shard(model, reshard_after_forward=False)" in only_change(answered)
 
 
 @pytest.mark.parametrize(
@@ -528,7 +517,7 @@ def step(trainer, loss, accelerator, last):
     keys = [entry.key for entry in asked.of(Question)]
     assert keys == ["train.py:13:no-sync", "train.py:16:clip-grad-norm"]
     assert not asked.files
-    after = migrated(planned(tmp_path, text, dict.fromkeys(keys, "yes")))
+    after = only_change(planned(tmp_path, text, dict.fromkeys(keys, "yes")))
     assert after.endswith("""
 def step(trainer, loss, accelerator, last):
     if last:
@@ -542,7 +531,7 @@ def step(trainer, loss, accelerator, last):
     accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
     return torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0).full_tensor()
 """)
-    kept = migrated(planned(tmp_path, text, dict.fromkeys(keys, "no")))
+    kept = only_change(planned(tmp_path, text, dict.fromkeys(keys, "no")))
     assert "trainer.model.no_sync()" in kept
 
 
@@ -593,7 +582,7 @@ def main(distributed):
 
 main(True)
 """
-    assert migrated(planned(tmp_path, text)).endswith("""
+    assert only_change(planned(tmp_path, text)).endswith("""
 def main(distributed):
 
     model = nn.Linear(4, 4)
@@ -615,7 +604,7 @@ torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     (said,) = [entry for entry in plan.of(Change) if not entry.found.edits]
     assert (said.line, said.found.what) == (6, "keep `torch.nn.utils.clip_grad_norm_`")
     assert "fix `clip-grad-util-on-fsdp1` first" in said.found.differs
-    assert not planned(tmp_path, migrated(plan)).entries
+    assert not planned(tmp_path, only_change(plan)).entries
 
 
 @pytest.mark.parametrize(
@@ -636,7 +625,7 @@ def test_the_ranks_of_a_wrapper_are_those_of_its_group(
     if text is None:
         assert [entry.line for entry in plan.of(Kept)] == [6]
     else:
-        assert migrated(plan).splitlines()[-1] == text
+        assert only_change(plan).splitlines()[-1] == text
 
 
 def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
@@ -673,7 +662,7 @@ else:
 """
     plan = planned(tmp_path, _HEAD + body)
     assert [finding.rule for finding in plan.outcome.findings] == ["only-root-sharded"] * 2
-    assert migrated(plan).endswith("    sharded = model\n    fully_shard(sharded)\n")
+    assert only_change(plan).endswith("    sharded = model\n    fully_shard(sharded)\n")
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,15 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from plans import answered, only_change
 from ranks import Ranks, report
 
 from fsdplint.files.writing import write
 from fsdplint.migrate.dcp import DCP
-from fsdplint.migrate.plan import Plan, make_plan
-from fsdplint.migrate.step import Change, Kept, Question
+from fsdplint.migrate.plan import Plan
+from fsdplint.migrate.step import Change, Kept
 
-PROGRAM = Path(__file__).parent / "programs" / "checkpoints.py"
+PROGRAMS = Path(__file__).parent / "programs"
 HEAD = """\
 import os
 import shutil
@@ -54,26 +55,15 @@ def planned(folder: Path, text: str, name: str = "train.py", **answers: str) -> 
     """Return the plan for a program, with answers by the topics of their questions."""
     (folder / "pyproject.toml").touch()
     (folder / name).write_text(text, "utf-8")
-    known: dict[str, str] = {}
-    while True:
-        plan = make_plan(DCP, [str(folder / name)], known)
-        questions = [entry for entry in plan.of(Question) if entry.key not in known]
-        if not questions:
-            return plan
-        for entry in questions:
-            assert isinstance(entry.found, Question)
-            topic = entry.found.topic.replace("-", "_")
-            known[entry.key] = answers.get(topic, entry.found.choices[0])
+    return answered(DCP, folder / name, **answers)
 
 
 def migrated(folder: Path, body: str, **answers: str) -> str:
     """Return what a program becomes below its head, of a plan that is complete and final."""
-    plan = planned(folder, HEAD + textwrap.dedent(body).lstrip("\n"), **answers)
-    assert plan.is_complete, [*plan.entries, *plan.new]
-    ((_, after),) = plan.files
-    again = planned(folder, after.text, **answers)
+    after = only_change(planned(folder, HEAD + textwrap.dedent(body).lstrip("\n"), **answers))
+    again = planned(folder, after, **answers)
     assert (again.of(Change), again.files) == ([], ())
-    return after.text[after.text.index('path = "out/checkpoint.pt"\n') :]
+    return after[after.index('path = "out/checkpoint.pt"\n') :]
 
 
 _CASES = {
@@ -285,6 +275,39 @@ _CASES = {
         )
         torch.set_rng_state(checkpoint["rng"])
         """.replace("OPTIONS", "options=StateDictOptions(ignore_frozen_params=True)"),
+    ),
+    "one variable for several states": (
+        """
+        state = get_model_state_dict(model, options=FULL)
+        if rank == 0:
+            torch.save(state, path)
+        state = torch.load(path)
+        set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))
+        for epoch in range(9):
+            state = get_model_state_dict(model, options=FULL)
+            if rank == 0:
+                torch.save(state, path)
+        """,
+        """
+        state = get_model_state_dict(model)
+        if rank == 0 and os.path.isfile(path):
+            os.rename(path, f"{path}.old")  # a file of torch.save
+        dist.barrier()
+        dcp.save(state, checkpoint_id=path)
+        is_file = os.path.isfile(path)
+        if is_file:  # written by torch.save
+            state = torch.load(path, mmap=True, weights_only=True)
+        else:
+            state = get_model_state_dict(model)
+            dcp.load(state, checkpoint_id=path)
+        set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=is_file))
+        for epoch in range(9):
+            state = get_model_state_dict(model)
+            if rank == 0 and os.path.isfile(path):
+                os.rename(path, f"{path}.old")  # a file of torch.save
+            dist.barrier()
+            dcp.save(state, checkpoint_id=path)
+        """,
     ),
     "a trainer": (
         """
@@ -581,47 +604,6 @@ def test_code_that_looks_for_a_file_finds_the_folder(tmp_path: Path) -> None:
     assert "if Path(other).is_file():" in text
 
 
-def test_saves_in_the_background_wait_for_each_other(tmp_path: Path) -> None:
-    before = """
-        def save(step):
-            state = get_model_state_dict(model, options=FULL)
-            if rank == 0:
-                torch.save({"model": state, "step": step, "steps": [step]}, path)
-
-
-        load = torch.load(path)
-        set_model_state_dict(model, load["model"], options=FULL)
-        for step in range(9):
-            save(step)
-        dist.destroy_process_group()
-        """
-    after = """
-        pending_save = None
-        checkpoint_group = None
-
-
-        def save(step):
-            state = get_model_state_dict(model)
-            global pending_save, checkpoint_group
-            if pending_save is None:
-                checkpoint_group = dist.new_group(backend="gloo")
-            else:
-                pending_save.result()
-            if rank == 0 and os.path.isfile(path):
-                os.rename(path, f"{path}.old")  # a file of torch.save
-            dist.barrier()
-            pending_save = dcp.async_save(
-                {"model": state, "step": step, "steps": [step]},
-                checkpoint_id=path,
-                process_group=checkpoint_group,
-            )
-        """
-    text = migrated(tmp_path, before, async_save="yes")
-    assert textwrap.dedent(after).lstrip("\n") in text
-    end = "    save(step)\nif pending_save is not None:\n    pending_save.result()\ndist.destroy"
-    assert end in text
-
-
 @pytest.mark.parametrize(
     ("body", "line", "reason"),
     [
@@ -729,10 +711,9 @@ def test_what_cannot_move_is_kept(body: str, line: int, reason: str, tmp_path: P
     assert not plan.is_complete
 
 
-def test_a_file_that_nothing_loads_stays_unless_training_resumes_from_it(tmp_path: Path) -> None:
+def test_a_file_that_nothing_loads_stays(tmp_path: Path) -> None:
     plan = planned(tmp_path, HEAD + SAVE)
     assert (plan.entries, plan.files) == ((), ())
-    assert "dcp.save({" in migrated(tmp_path, SAVE, resume="yes")
     plan = planned(tmp_path, HEAD + SAVE.replace("if", "state = to_cpu(state)\nif"))
     assert (plan.entries, plan.files) == ((), ())
 
@@ -759,15 +740,22 @@ def test_a_notebook_keeps_its_cells(tmp_path: Path) -> None:
     assert sources[2].startswith("is_file = os.path.isfile(path)\n")
 
 
-def test_training_goes_on_from_folders_and_from_files(tmp_path: Path, ranks: Ranks) -> None:
+@pytest.mark.parametrize(
+    ("program", "given"),
+    [("checkpoints.py", ()), ("gathered.py", ("helpers",)), ("gathered.py", ("hand",))],
+)
+def test_training_goes_on_from_folders_and_from_files(
+    program: str, given: tuple[str, ...], tmp_path: Path, ranks: Ranks
+) -> None:
     """Runs on two and on four ranks, from both, end with the losses and moments of one run."""
-    old = PROGRAM.read_text()
+    old = (PROGRAMS / program).read_text()
     plan = planned(tmp_path, old)
     assert plan.is_complete, plan.entries
     new = plan.files[0][1].text
 
     def run(text: str, folder: str, epochs: int, world_size: int = 2) -> None:
-        arguments = (str(tmp_path / folder), str(epochs))
+        (tmp_path / folder).mkdir(exist_ok=True)
+        arguments = (str(tmp_path / folder), str(epochs), *given)
         ended = ranks.run(text, arguments=arguments, process_group=False, world_size=world_size)
         assert not report(ended)
 
@@ -775,12 +763,12 @@ def test_training_goes_on_from_folders_and_from_files(tmp_path: Path, ranks: Ran
     run(old, "file", 2)
     shutil.copytree(tmp_path / "file", tmp_path / "file4")
     run(new, "folder", 2)
+    shutil.copytree(tmp_path / "folder", tmp_path / "folder4")
     run(new, "folder", 4)
     run(new, "file", 4)
     run(new, "file4", 4, world_size=4)
-    assert (tmp_path / "file" / "checkpoint.pt").is_dir()
-    assert (tmp_path / "file" / "checkpoint.pt.old").is_file()
-    folders = [str(tmp_path / each) for each in ("whole", "folder", "file", "file4")]
+    run(new, "folder4", 4, world_size=4)
+    folders = [str(tmp_path / each) for each in ("whole", "folder", "file", "file4", "folder4")]
     assert not report(ranks.run(COMPARISON, arguments=folders, world_size=1))
 
 
@@ -796,7 +784,7 @@ runs = [
 ]
 (first, losses), *others = runs
 for number, (other, theirs) in enumerate(others):
-    close = 1e-6 if number == 2 else 0.0  # four ranks round in another order
+    close = 1e-6 if number >= 2 else 0.0  # four ranks round in another order
     torch.testing.assert_close(theirs, losses, rtol=close, atol=0.0)
     # A load that broadcasts makes lists of tuples.
     assert json.dumps(other["param_groups"]) == json.dumps(first["param_groups"])

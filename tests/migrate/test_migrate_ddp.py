@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
+from plans import only_change, plan_of
 from ranks import Ranks, report
 
 from fsdplint.migrate.ddp import DDP
@@ -36,19 +38,14 @@ fully_shard(model)
 _FULL = "options=StateDictOptions(full_state_dict=True, cpu_offload=True)"
 
 
-def planned(folder: Path, text: str, answers: dict[str, str] | None = None) -> Plan:
-    """Return the plan for a script with ``text`` in a project of its own."""
-    (folder / "pyproject.toml").touch()
-    (folder / "train.py").write_text(text, "utf-8")
-    return make_plan(DDP, [str(folder / "train.py")], answers or {})
+planned = partial(plan_of, DDP)
 
 
 def migrated(folder: Path, plan: Plan) -> str:
     """Return the only changed file, of a plan that is complete."""
-    assert plan.is_complete, ([entry.found for entry in plan.entries], plan.new)
-    ((_, after),) = plan.files
-    assert planned(folder, after.text).entries == (), "a second migration finds something"
-    return after.text
+    after = only_change(plan)
+    assert planned(folder, after).entries == (), "a second migration finds something"
+    return after
 
 
 _PROGRAMS = {

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from plans import answered
 
 from fsdplint.migrate.fsdp2 import FSDP2
-from fsdplint.migrate.plan import Plan, make_plan
-from fsdplint.migrate.step import Kept, Question
+from fsdplint.migrate.step import Kept
 
 ROOT = Path(__file__).parents[2]
 _NAME = "FullyShardedDataParallel"
@@ -23,29 +23,17 @@ _PROGRAMS = sorted(path for path in _ALL if _NAME in path.read_text("utf-8"))
 _SAMPLE = [path for n, path in enumerate(_PROGRAMS) if n % 4 == 0 or "examples" in path.parts]
 
 
-def _answered(path: Path) -> Plan:
-    answers: dict[str, str] = {}
-    while True:
-        plan = make_plan(FSDP2, [str(path)], answers)
-        asked = [entry for entry in plan.entries if isinstance(entry.found, Question)]
-        if not asked:
-            return plan
-        for entry in asked:
-            assert isinstance(entry.found, Question)
-            answers[entry.key] = entry.found.choices[0]
-
-
 @pytest.mark.parametrize("path", _SAMPLE, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_a_migration_is_complete_or_says_why(path: Path, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").touch()
     script = tmp_path / path.name
     shutil.copy(path, script)
-    plan = _answered(script)
+    plan = answered(FSDP2, script)
     if not plan.is_complete:
         assert plan.of(Kept) or plan.new
         return
     assert bool(plan.entries) is bool(plan.files)
     for _, after in plan.files:
         script.write_bytes(after.encode())
-    again = _answered(script)
+    again = answered(FSDP2, script)
     assert (again.entries, again.files) == ((), ())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
+from plans import only_change, plan_of
 from ranks import Ranks, report
 
-from fsdplint.migrate.plan import Plan, make_plan
 from fsdplint.migrate.single import SINGLE
 from fsdplint.migrate.step import Change, Kept, Question
 
@@ -116,11 +117,7 @@ for name, value in before.items():
 """
 
 
-def planned(folder: Path, text: str, answers: dict[str, str] | None = None) -> Plan:
-    """Return the plan for a script with ``text`` in a project of its own."""
-    (folder / "pyproject.toml").touch()
-    (folder / "train.py").write_text(text, "utf-8")
-    return make_plan(SINGLE, [str(folder / "train.py")], answers or {})
+planned = partial(plan_of, SINGLE)
 
 
 def migrated(folder: Path, text: str, **answers: str) -> str:
@@ -129,11 +126,10 @@ def migrated(folder: Path, text: str, **answers: str) -> str:
     given: dict[str, str] = {}
     while (plan := planned(folder, text, given)).of(Question):
         given |= {each.key: topics[each.key.rpartition(":")[2]] for each in plan.of(Question)}
-    assert plan.is_complete, ([entry.found for entry in plan.entries], plan.new)
-    ((_, after),) = plan.files
-    again = planned(folder, after.text)
+    after = only_change(plan)
+    again = planned(folder, after)
     assert not again.files and not again.of(Kept), "a second migration finds something"
-    return after.text
+    return after
 
 
 def test_a_script_trains_the_same_on_one_rank_and_on_two(tmp_path: Path, ranks: Ranks) -> None:

@@ -99,7 +99,9 @@ def _looked_for(context: Context, code: Code, node: ir.Node) -> ir.Expr | None:
         return None
     if context.name(code, node.func) == "os.path.isfile" and len(node.args) == 1:
         return node.args[0].value
-    return node.func.value if node.func.attr == "is_file" and not node.args else None
+    subject = node.func.value
+    listed = any("scandir" in code.slice(each) for each in code.sources(subject))
+    return subject if node.func.attr == "is_file" and not (node.args or listed) else None
 
 
 def _is_new(code: Code, call: ir.Call) -> bool:

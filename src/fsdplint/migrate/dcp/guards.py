@@ -11,6 +11,7 @@ from fsdplint.engine.interpreter.events import PlainWrite
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import clash, names_in
+from fsdplint.knowledge.ranks import CLOCKS
 from fsdplint.knowledge.suspicious_words import means_rank, means_rank_count
 from fsdplint.migrate.step import Context
 
@@ -21,6 +22,9 @@ _QUIET = frozenset(
         *("state_dict", "get_model_state_dict", "get_optimizer_state_dict", "get_state_dict"),
         *("StateDictOptions", "with_suffix", "with_name", "abspath", "expanduser", "vars", "zfill"),
         *("get_rng_state", "get_rng_state_all", "getstate", "get_state", "asdict", "cpu"),
+        *("strftime", "isoformat"),
+        # A path that depends on the time is broadcast.
+        *(name.rpartition(".")[2] for name in CLOCKS),
     }
 )
 _LEAVES = (ir.Return, ir.Continue)

@@ -17,6 +17,7 @@ from fsdplint.knowledge.checkpoints import (
     TORCH_LOAD,
 )
 from fsdplint.migrate.dcp.guards import is_rank_test
+from fsdplint.migrate.dcp.states import latest
 from fsdplint.migrate.step import Context
 
 
@@ -49,6 +50,7 @@ class Load:
         whole: the result goes elsewhere as a whole.
         done: `dcp.load` is beside it already.
         broadcast: statements that send the result from rank 0 to the others, which need no longer.
+        helped: the ``if`` in which the helpers load what other code distributes by hand otherwise.
     """
 
     code: Code
@@ -60,6 +62,7 @@ class Load:
     whole: ir.Node | None
     broadcast: tuple[ir.Stmt, ...] = ()
     done: bool = False
+    helped: ir.If | None = None
 
 
 def loads(context: Context, known: frozenset[ir.Node]) -> Iterator[Load]:
@@ -97,30 +100,46 @@ def _load(
     scope = code.function(statement) or code.module
     sent = _broadcast(code, place, name)
     skipped = {node for each in sent for node in ir.walk(each)}
-    end = _rebound(code, place, name, sent)
     uses = [
         node
         for node in ir.walk(scope)
         if isinstance(node, (ir.Name, ir.Attribute))
         and dotted(node) == name
-        and place.end <= node.start < end
+        and place.end <= node.start
         and node not in skipped
+        and not _is_rebound(code, place, node, sent)
     ]
+    helped = _helped(context, code, uses)
+    if helped is not None:
+        uses = [each for each in uses if each.start < helped.body[-1].end]
     taken, whole = _uses(context, code, uses, known)
-    return Load(code, call, place, name, path, tuple(taken), whole, sent, done)
+    return Load(code, call, place, name, path, tuple(taken), whole, sent, done, helped)
 
 
-def _rebound(code: Code, place: ir.Stmt, name: str, sent: Sequence[ir.Stmt]) -> int:
-    """Return where the code below a statement gives its variable another value."""
-    block = code.block(place).statements
-    for each in block[block.index(place) + 1 :]:
-        if not isinstance(each, ir.Assign) or name not in map(dotted, each.targets):
+def _helped(context: Context, code: Code, uses: Sequence[ir.Expr]) -> ir.If | None:
+    """Return the ``if`` in which a helper takes a checkpoint, if other code takes it by hand."""
+    for node in uses:
+        _, kind = _user(context, code, _part(code, node)[1] or node)
+        inside = kind in ("model", "optimizer")
+        branch = next((a for a in code.ancestors(node) if isinstance(a, ir.If)), None)
+        if not inside or branch is None or not all(each.start > branch.start for each in uses):
             continue
-        if each in sent:
-            continue
-        if not any(dotted(node) == name for node in ir.walk(each.value)):
-            return each.start
-    return len(code.text)
+        other = branch.orelse
+        if isinstance(branch.body[-1], ir.Return):
+            block = code.block(branch).statements
+            other += block[block.index(branch) + 1 :]
+        calls = (n for each in other for n in ir.walk(each) if isinstance(n, ir.Call))
+        if any(ir.last_name(call.func) == "distribute_tensor" for call in calls):
+            return branch
+    return None
+
+
+def _is_rebound(code: Code, place: ir.Stmt, use: ir.Expr, sent: Sequence[ir.Stmt]) -> bool:
+    """Return whether code below a statement surely gives its variable another value for a use."""
+    last = latest(code, use)
+    if last is None or last in sent or last.start < place.end:
+        return False
+    return all(dotted(node) != dotted(use) for node in ir.walk(last.value))
 
 
 def _broadcast(code: Code, place: ir.Stmt, name: str) -> tuple[ir.Stmt, ...]:
@@ -183,6 +202,8 @@ def _uses(
     whole: ir.Node | None = None
     for node in nodes:
         above = code.parent(node)
+        if isinstance(above, ir.Assign) and node in above.targets:
+            continue
         key, part = _part(code, node)
         if part is not None:
             taken += _taken(context, code, key, part, known)

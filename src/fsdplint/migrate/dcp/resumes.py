@@ -65,6 +65,8 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
     uses, below = _uses(context, load, write, flag, imports)
     lines += [f"{unit}{dcp}.load({name}, checkpoint_id={path})", *below]
     text = indented("".join(f"{line}{newline}" for line in lines), code.indentation(place))
+    if load.helped is not None:
+        uses += _widened(code, load.helped.test, f"not {flag}")
     edits = [*uses, *(code.delete_lines(*code.extent(each)) for each in load.broadcast)]
     start, end = code.extent(place)
     if load.name:
@@ -76,6 +78,16 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
     what = f"read `{code.short(load.path)}` with `dcp.load`, or with `torch.load` if it is a file"
     differs = "files saved so far hold the shards of one rank only" if write.is_raw else ""
     return Change(span, what, tuple(dict.fromkeys(edits)), (imports,), differs)
+
+
+def _widened(code: Code, test: ir.Expr, other: str) -> list[Edit]:
+    """Return the edits that make a test true in another case, too."""
+    simple = dotted(test) is not None or isinstance(test, ir.Call)
+    start, end = ("", "") if simple else ("(", ")")
+    return [
+        code.edit(test.start, test.start, start),
+        code.edit(test.end, test.end, f"{end} or {other}"),
+    ]
 
 
 def _mapped(code: Code, call: ir.Call, path: ir.Expr, name: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.state_files import sharded_writes
+from fsdplint.engine.frontend.tree import blocks
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
@@ -64,6 +65,9 @@ def state_of(context: Context, code: Code, value: ir.Expr) -> State | None:
     found = [meant]
     if isinstance(meant, ir.Name):
         found = [each for each in code.assigned(meant) if each.start < value.start]
+        last = latest(code, value)
+        if last is not None:
+            found = [each for each in found if each.start >= last.start]
         pair = _of_pair(context, code, meant)
         if pair is not None:
             return pair
@@ -101,6 +105,8 @@ def _helped(context: Context, code: Code, value: ir.Expr) -> State | None:
 def _returned(context: Context, code: Code, value: ir.Expr) -> State | None:
     """Return the state that a function of the file returns for the arguments of a call.
 
+    It may also gather the same state by hand, tensor by tensor.
+
     Raises:
         NoFixError: it returns it in some cases only.
     """
@@ -116,10 +122,12 @@ def _returned(context: Context, code: Code, value: ir.Expr) -> State | None:
     if not known:
         return None
     others = [each for each, state in zip(results, states, strict=True) if state is None]
-    if len(known) > 1 or not all(each is not None and _is_unsharded(each) for each in others):
+    unsharded = all(each is not None and _is_unsharded(each) for each in others)
+    by_hand = any(isinstance(n, ir.Call) and ir.last_name(n.func) == "full_tensor" for n in nodes)
+    if len(known) > 1 or not (unsharded or by_hand):
         raise NoFixError(
-            f"`{named[0].name}` gathers the state by hand in some cases; let it always return "
-            "what the state dict helper returns, then migrate again"
+            f"`{named[0].name}` returns something else in some cases; let it always return what "
+            "the state dict helper returns, then migrate again"
         )
     names = [each.name for each in named[0].parameters]
     given = dict(zip(names[isinstance(value.func, ir.Attribute) :], value.args, strict=False))
@@ -130,7 +138,13 @@ def _returned(context: Context, code: Code, value: ir.Expr) -> State | None:
     moved = [_renamed(each, texts) for each in parts]
     if None in moved:
         return None
-    return State(value, moved[0] or "", moved[1] or "", known[0].options, sometimes=bool(others))
+    return State(
+        value,
+        moved[0] or "",
+        moved[1] or "",
+        known[0].options,
+        sometimes=unsharded and bool(others),
+    )
 
 
 def _renamed(path: str, texts: Mapping[str, str]) -> str | None:
@@ -204,14 +218,24 @@ def kept_options(context: Context, code: Code, value: ir.Expr) -> list[str]:
 def last_given(code: Code, value: ir.Expr) -> ir.Expr:
     """Return what a name stands for, also if its block gives it another value elsewhere."""
     meant = definition(code, value)
-    if not isinstance(meant, ir.Name):
-        return meant
-    block = code.block(code.statement(value)).statements
-    for each in reversed(block):
-        targets = [dotted(target) for target in each.targets] if isinstance(each, ir.Assign) else []
-        if isinstance(each, ir.Assign) and targets == [meant.id] and each.start < value.start:
-            return each.value
-    return meant
+    last = latest(code, meant) if isinstance(meant, ir.Name) else None
+    return meant if last is None else last.value
+
+
+def latest(code: Code, use: ir.Expr) -> ir.Assign | None:
+    """Return the last statement above a use that surely gives its variable a value."""
+    name = dotted(use)
+    inner: ir.Node = code.statement(use)
+    for above in code.ancestors(inner):
+        block = next((b.statements for b in blocks(above) if inner in b.statements), ())
+        for each in reversed(block):
+            plain = isinstance(each, ir.Assign) and name in map(dotted, each.targets)
+            if plain and isinstance(each, ir.Assign) and each.start < inner.start:
+                return each
+        if isinstance(above, ir.Function):
+            break
+        inner = above
+    return None
 
 
 def sharded_call(code: Code, state: State, imports: Imports) -> Edit:

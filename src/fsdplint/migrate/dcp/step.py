@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
-from fsdplint.migrate.dcp.background import waits
 from fsdplint.migrate.dcp.files import existence, last_part, removals
 from fsdplint.migrate.dcp.guards import rank_tests
 from fsdplint.migrate.dcp.plain import Counted
@@ -15,7 +14,7 @@ from fsdplint.migrate.dcp.reads import Load, loads
 from fsdplint.migrate.dcp.resumes import resumed
 from fsdplint.migrate.dcp.saves import saved
 from fsdplint.migrate.dcp.writes import Write, write_calls, write_of
-from fsdplint.migrate.step import Context, Found, Kept, Question
+from fsdplint.migrate.step import Context, Found, Kept
 
 
 def checkpoints(context: Context) -> Iterator[Found]:
@@ -41,13 +40,8 @@ def checkpoints(context: Context) -> Iterator[Found]:
     if any(taken.kind in ("model", "optimizer") for load, _ in pairs for taken in load.taken):
         yield from unknown
     loaded = [write for _, found in pairs for write in found]
-    chosen: list[Write] = []
-    for write in writes:
-        question = _unloaded(write)
-        if write.done or write in loaded or context.answer(question) == "yes":
-            chosen.append(write)
-        elif context.answer(question) is None:
-            yield question
+    # What nothing loads is an export, too.
+    chosen = [write for write in writes if write.done or write in loaded]
     yield from _changes(context, chosen, pairs, known)
 
 
@@ -57,11 +51,6 @@ def _changes(
     pairs: Sequence[tuple[Load, Sequence[Write]]],
     known: frozenset[ir.Node],
 ) -> Iterator[Found]:
-    function = ""
-    if not all(write.done for write in writes):
-        function = _function(context, writes)
-        if not function:
-            yield _background(writes[0])
     for load, found in pairs:
         if found and not load.done:
             try:
@@ -70,11 +59,10 @@ def _changes(
                 yield _kept(load.code, load.call, reason)
             except Counted as asked:
                 yield asked.question
-    yield from waits(context, writes)
     for write in writes:
         if not write.done:
             try:
-                yield saved(write, known, function)
+                yield saved(write, known)
             except NoFixError as reason:
                 yield _kept(write.code, write.call, reason)
     for code in dict.fromkeys(write.code for write in writes):
@@ -84,15 +72,6 @@ def _changes(
         uses += [(load.code, load.path) for load, found in pairs if found]
         names = {last_part(code, path) for code, path in uses}
         yield from existence(context, names, {code for code, _ in uses})
-
-
-def _function(context: Context, writes: Sequence[Write]) -> str:
-    """Return the function that writes checkpoints, "" if a question has to be answered first."""
-    done = [context.name(each.code, each.call.func) for each in writes if each.done]
-    if done:
-        return done[0].rpartition(".")[2]
-    answer = context.answer(_background(writes[0]))
-    return "" if answer is None else "async_save" if answer == "yes" else "save"
 
 
 def leftovers(context: Context) -> Iterator[Kept]:
@@ -150,16 +129,3 @@ def _same_file(load: Load, write: Write) -> bool:
     if "object" not in kinds and bool(state.optimizer) is not optimizer:
         return False
     return last_part(load.code, load.path) == last_part(write.code, write.path)
-
-
-def _unloaded(write: Write) -> Question:
-    code = write.code
-    span = code.span(write.call)
-    text = f"Nothing loads `{code.short(write.path)}`. Does training resume from it?"
-    return Question(span, "resume", text, ("no", "yes"))
-
-
-def _background(write: Write) -> Question:
-    span = write.code.span(write.call)
-    text = "Write checkpoints in the background while training goes on, with `async_save`?"
-    return Question(span, "async-save", text, ("no", "yes"))

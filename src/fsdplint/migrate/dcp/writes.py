@@ -17,6 +17,7 @@ from fsdplint.knowledge.checkpoints import (
     SAVE,
     TORCH_SAVE,
 )
+from fsdplint.knowledge.ranks import UNEQUAL
 from fsdplint.migrate.dcp.states import State, state_of
 from fsdplint.migrate.step import Context
 
@@ -44,6 +45,7 @@ class Write:
 
     Attributes:
         done: DCP writes it already.
+        is_unequal: each rank computes a path of its own, such as one with the time.
     """
 
     code: Code
@@ -52,6 +54,7 @@ class Write:
     path: ir.Expr
     entries: tuple[Entry, ...]
     done: bool
+    is_unequal: bool = False
 
     @property
     def kind(self) -> str:
@@ -91,7 +94,8 @@ def write_of(context: Context, code: Code, call: ir.Call, done: bool) -> Write |
     whole = state_of(context, code, value.value)
     if whole is not None:
         entry = Entry("", value.value, whole)
-        return Write(code, call, value.value, path.value, (entry,), done)
+        unequal = _is_unequal(context, code, path.value)
+        return Write(code, call, value.value, path.value, (entry,), done, unequal)
     items = items_of(code, value.value)
     if items is None:
         _check_stateless(context, code, value.value)
@@ -106,7 +110,14 @@ def write_of(context: Context, code: Code, call: ir.Call, done: bool) -> Write |
             _check_stateless(context, code, each.value)
     if not any(each.state for each in entries):
         return None
-    return Write(code, call, value.value, path.value, entries, done)
+    unequal = _is_unequal(context, code, path.value)
+    return Write(code, call, value.value, path.value, entries, done, unequal)
+
+
+def _is_unequal(context: Context, code: Code, path: ir.Expr) -> bool:
+    """Return whether a path is made of what no two ranks have alike, such as the time."""
+    nodes = (node for source in code.sources(path) for node in ir.walk(source))
+    return any(isinstance(n, ir.Call) and context.name(code, n.func) in UNEQUAL for n in nodes)
 
 
 def _is_sometimes(code: Code, value: ir.Expr, of: ir.Expr) -> bool:
