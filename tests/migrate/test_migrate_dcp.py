@@ -328,9 +328,6 @@ _CASES = {
                 if not os.path.isfile(path):
                     return
                 self.checkpoint = torch.load(path) if rank == 0 else None
-                box = [self.checkpoint]
-                dist.broadcast_object_list(box, src=0)
-                self.checkpoint = box[0]
                 set_model_state_dict(self.model, self.checkpoint["model"], options=FULL)
                 self.step = self.checkpoint["step"]
         """,

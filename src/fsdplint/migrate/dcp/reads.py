@@ -49,7 +49,6 @@ class Load:
         name: the variable for the result, "" if the call is an argument.
         whole: the result goes elsewhere as a whole.
         done: `dcp.load` is beside it already.
-        broadcast: statements that send the result from rank 0 to the others, which need no longer.
         helped: the ``if`` in which the helpers load what other code distributes by hand otherwise.
     """
 
@@ -60,7 +59,6 @@ class Load:
     path: ir.Expr
     taken: tuple[Taken, ...]
     whole: ir.Node | None
-    broadcast: tuple[ir.Stmt, ...] = ()
     done: bool = False
     helped: ir.If | None = None
 
@@ -98,22 +96,19 @@ def _load(
     above = code.parent(statement)
     place = above if done and isinstance(above, ir.If) else _both_arms(code, statement, known)
     scope = code.function(statement) or code.module
-    sent = _broadcast(code, place, name)
-    skipped = {node for each in sent for node in ir.walk(each)}
     uses = [
         node
         for node in ir.walk(scope)
         if isinstance(node, (ir.Name, ir.Attribute))
         and dotted(node) == name
         and place.end <= node.start
-        and node not in skipped
-        and not _is_rebound(code, place, node, sent)
+        and not _is_rebound(code, place, node)
     ]
     helped = _helped(context, code, uses)
     if helped is not None:
         uses = [each for each in uses if each.start < helped.body[-1].end]
     taken, whole = _uses(context, code, uses, known)
-    return Load(code, call, place, name, path, tuple(taken), whole, sent, done, helped)
+    return Load(code, call, place, name, path, tuple(taken), whole, done, helped)
 
 
 def _helped(context: Context, code: Code, uses: Sequence[ir.Expr]) -> ir.If | None:
@@ -134,44 +129,12 @@ def _helped(context: Context, code: Code, uses: Sequence[ir.Expr]) -> ir.If | No
     return None
 
 
-def _is_rebound(code: Code, place: ir.Stmt, use: ir.Expr, sent: Sequence[ir.Stmt]) -> bool:
+def _is_rebound(code: Code, place: ir.Stmt, use: ir.Expr) -> bool:
     """Return whether code below a statement surely gives its variable another value for a use."""
     last = latest(code, use)
-    if last is None or last in sent or last.start < place.end:
+    if last is None or last.start < place.end:
         return False
     return all(dotted(node) != dotted(use) for node in ir.walk(last.value))
-
-
-def _broadcast(code: Code, place: ir.Stmt, name: str) -> tuple[ir.Stmt, ...]:
-    """Return ``box = [name]``, ``broadcast_object_list(box, …)`` and ``name = box[0]`` below."""
-    block = code.block(place).statements
-    below = block[block.index(place) + 1 :]
-    for first in below[:2]:
-        inner = first.body if isinstance(first, ir.If) and not first.orelse else below
-        parts = inner[:3] if isinstance(first, ir.If) else below[below.index(first) :][:3]
-        if len(parts) == 3 and _is_sent(parts, name):
-            return (first,) if isinstance(first, ir.If) and len(inner) == 3 else tuple(parts)
-    return ()
-
-
-def _is_sent(parts: Sequence[ir.Stmt], name: str) -> bool:
-    packed, sent, unpacked = parts
-    if not isinstance(packed, ir.Assign) or not isinstance(unpacked, ir.Assign):
-        return False
-    box, held = dotted(packed.targets[0]), packed.value
-    call = sent.value if isinstance(sent, ir.Expression) else None
-    part = unpacked.value
-    return (
-        isinstance(held, ir.Collection)
-        and [dotted(each) for each in held.elements] == [name]
-        and isinstance(call, ir.Call)
-        and ir.last_name(call.func) == "broadcast_object_list"
-        and bool(call.args)
-        and dotted(call.args[0].value) == box
-        and dotted(unpacked.targets[0]) == name
-        and isinstance(part, ir.Subscript)
-        and dotted(part.value) == box
-    )
 
 
 def _value(code: Code, call: ir.Call, known: frozenset[ir.Node]) -> ir.Expr:

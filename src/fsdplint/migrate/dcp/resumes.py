@@ -35,19 +35,8 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
         NoFixError: something stands in the way.
         Counted: a question has to be answered first.
     """
+    _check(load)
     code, call, place = load.code, load.call, load.place
-    if load.whole is not None:
-        raise NoFixError(
-            f"`{code.short(code.statement(load.whole))}` hands on the whole checkpoint, so its "
-            "keys are not known here; load it where they are read"
-        )
-    if is_open_file(code, load.path):
-        raise NoFixError("it reads an open file; give `torch.load` the path")
-    for above in code.ancestors(place):
-        if isinstance(above, ir.If) and is_rank_test(code, above.test, frozenset()):
-            raise NoFixError(f"only some ranks load; move the load out of `{code.short(above)}`")
-    if not code.alone(place) or code.is_elif(place):
-        raise NoFixError("the load shares its line with other code; give it a line of its own")
     imports = Imports(code, call)
     dcp, os = imports.module(CHECKPOINT, "dcp"), imports.module("os", "os")
     kind = write.kind if write.kind == "checkpoint" else f"{write.kind}_state"
@@ -62,12 +51,11 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
     if any(context.codes(*_META)):
         lines += [f"{unit}{line}" for line in _materialized(load, write, unit)]
     lines += [f"{unit}{line}" for line in _display(name, made, unit)]
-    uses, below = _uses(context, load, write, flag, imports)
+    edits, below = _uses(context, load, write, flag, imports)
     lines += [f"{unit}{dcp}.load({name}, checkpoint_id={path})", *below]
     text = indented("".join(f"{line}{newline}" for line in lines), code.indentation(place))
     if load.helped is not None:
-        uses += _widened(code, load.helped.test, f"not {flag}")
-    edits = [*uses, *(code.delete_lines(*code.extent(each)) for each in load.broadcast)]
+        edits += _widened(code, load.helped.test, f"not {flag}")
     start, end = code.extent(place)
     if load.name:
         comments = code.text[start : code.line_start(code.head(place))]
@@ -78,6 +66,23 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
     what = f"read `{code.short(load.path)}` with `dcp.load`, or with `torch.load` if it is a file"
     differs = "files saved so far hold the shards of one rank only" if write.is_raw else ""
     return Change(span, what, tuple(dict.fromkeys(edits)), (imports,), differs)
+
+
+def _check(load: Load) -> None:
+    """Raise `NoFixError` if a load cannot become one of every rank."""
+    code, place = load.code, load.place
+    if load.whole is not None:
+        raise NoFixError(
+            f"`{code.short(code.statement(load.whole))}` hands on the whole checkpoint, so its "
+            "keys are not known here; load it where they are read"
+        )
+    if is_open_file(code, load.path):
+        raise NoFixError("it reads an open file; give `torch.load` the path")
+    for above in code.ancestors(place):
+        if isinstance(above, ir.If) and is_rank_test(code, above.test, frozenset()):
+            raise NoFixError(f"only some ranks load; move the load out of `{code.short(above)}`")
+    if not code.alone(place) or code.is_elif(place):
+        raise NoFixError("the load shares its line with other code; give it a line of its own")
 
 
 def _widened(code: Code, test: ir.Expr, other: str) -> list[Edit]:

@@ -19,9 +19,10 @@ from fsdplint.migrate.step import Context, Found, Kept
 
 def checkpoints(context: Context) -> Iterator[Found]:
     """Yield what becomes of each write of a state and each load of one."""
-    old = list(_fsdp1(context))
-    if old or not _is_sharded(context):
-        yield from old
+    old = list(_calls(context, FSDP1, "FullyShardedDataParallel", "FSDP"))
+    reason = "FSDP1 shards this model; run `fsdplint migrate fsdp2` first"
+    yield from (_kept(code, call, reason) for code, call in old)
+    if old or not any(_calls(context, FULLY_SHARD, "fully_shard")):
         return
     known = rank_tests(context)
     writes: list[Write] = []
@@ -85,21 +86,12 @@ def leftovers(context: Context) -> Iterator[Kept]:
             yield _kept(load.code, load.call, reason)
 
 
-def _is_sharded(context: Context) -> bool:
-    for code in context.codes("fully_shard"):
-        for node in code.walk("fully_shard"):
-            if isinstance(node, ir.Call) and context.name(code, node.func) == FULLY_SHARD:
-                return True
-    return False
-
-
-def _fsdp1(context: Context) -> Iterator[Kept]:
-    for code in context.codes("FullyShardedDataParallel", "FSDP"):
-        for node in code.walk("FullyShardedDataParallel", "FSDP"):
-            if isinstance(node, ir.Call) and context.name(code, node.func) == FSDP1:
-                yield _kept(
-                    code, node, "FSDP1 shards this model; run `fsdplint migrate fsdp2` first"
-                )
+def _calls(context: Context, name: str, *words: str) -> Iterator[tuple[Code, ir.Call]]:
+    """Yield the calls of what has a name in PyTorch, in files with one of the words."""
+    for code in context.codes(*words):
+        for node in code.walk(*words):
+            if isinstance(node, ir.Call) and context.name(code, node.func) == name:
+                yield code, node
 
 
 def _kept(code: Code, call: ir.Call, reason: object) -> Kept:
