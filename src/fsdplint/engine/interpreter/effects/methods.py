@@ -64,7 +64,7 @@ from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.data import ROW_METHODS
 from fsdplint.knowledge.frameworks import LAUNCHING_METHODS
 from fsdplint.knowledge.launch import COMMAND, COMMAND_LINES, METHODS_RUN_FUNCTION
-from fsdplint.knowledge.modules import FROM_PRETRAINED, is_hugging_face_model
+from fsdplint.knowledge.modules import FROM_PRETRAINED, PARAMETER_LAYERS, is_hugging_face_model
 from fsdplint.knowledge.tensors import ELEMENTWISE, IN_PLACE, NUMBERS, REDUCTIONS
 
 
@@ -142,6 +142,14 @@ def _object_method(
     return _other_method(state, receiver, name, arguments, node, frame)
 
 
+def _is_weight(item: Object) -> bool:
+    """True if an object is the weight or bias of a layer of PyTorch's, so no module."""
+    layer = item.parent
+    if layer is None or not isinstance(layer.cls, Symbol) or layer.cls.name not in PARAMETER_LAYERS:
+        return False
+    return item in map(layer.attrs.get, ("weight", "bias"))
+
+
 def _other_method(
     state: PathState, receiver: Object, name: str, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
@@ -150,7 +158,7 @@ def _other_method(
     cls = next(iter(class_names(receiver.cls)), "")
     if not inert and not (cls and known.is_harmless(cls)):
         state.escape(node, frame, *arguments.values())
-    unread = not isinstance(receiver.cls, (ClassValue, Symbol))
+    unread = not isinstance(receiver.cls, (ClassValue, Symbol)) and not _is_weight(receiver)
     if unread and not inert and receiver.escaped is None:
         receiver.escaped = state.tick()  # its own method may shard it
     result = calls.result_of(state, ("method", key_of(receiver), name), receiver, arguments)
