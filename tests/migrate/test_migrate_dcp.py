@@ -601,6 +601,47 @@ def test_code_that_looks_for_a_file_finds_the_folder(tmp_path: Path) -> None:
     assert "if Path(other).is_file():" in text
 
 
+def test_saves_in_the_background_wait_for_each_other(tmp_path: Path) -> None:
+    before = """
+        def save(step):
+            state = get_model_state_dict(model, options=FULL)
+            if rank == 0:
+                torch.save({"model": state, "step": step, "steps": [step]}, path)
+
+
+        load = torch.load(path)
+        set_model_state_dict(model, load["model"], options=FULL)
+        for step in range(9):
+            save(step)
+        dist.destroy_process_group()
+        """
+    after = """
+        pending_save = None
+        checkpoint_group = None
+
+
+        def save(step):
+            state = get_model_state_dict(model)
+            global pending_save, checkpoint_group
+            if pending_save is None:
+                checkpoint_group = dist.new_group(backend="gloo")
+            else:
+                pending_save.result()
+            if rank == 0 and os.path.isfile(path):
+                os.rename(path, f"{path}.old")  # a file of torch.save
+            dist.barrier()
+            pending_save = dcp.async_save(
+                {"model": state, "step": step, "steps": [step]},
+                checkpoint_id=path,
+                process_group=checkpoint_group,
+            )
+        """
+    text = migrated(tmp_path, before, async_save="yes")
+    assert textwrap.dedent(after).lstrip("\n") in text
+    end = "    save(step)\nif pending_save is not None:\n    pending_save.result()\ndist.destroy"
+    assert end in text
+
+
 @pytest.mark.parametrize(
     ("body", "line", "reason"),
     [

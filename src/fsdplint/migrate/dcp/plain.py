@@ -26,13 +26,6 @@ _DICTS = frozenset({"vars", "dict", "asdict", "to_dict", "to_container"})
 _COUNTS = re.compile(r"epoch|step|iter|(^|_)(num|n|count|seed|version|lr)(_|$)|tokens")
 
 
-class Counted(Exception):
-    """A question about a value, which has to be answered first."""
-
-    def __init__(self, question: Question) -> None:
-        self.question = question
-
-
 def is_random_state(value: ir.Expr) -> bool:
     """Return whether a value is the state of a generator of PyTorch."""
     name = ir.last_name(value.func) if isinstance(value, ir.Call) else ""
@@ -44,7 +37,7 @@ def template(context: Context, code: Code, taken: Taken, entry: Entry, write: Wr
 
     Raises:
         NoFixError: it cannot be loaded without knowing what was saved.
-        Counted: it is not known whether it can.
+        UndecidedError: it is not known whether it can.
     """
     call = taken.call
     if call is not None and isinstance(call.func, ir.Attribute) and call.func.attr in _GENERATORS:
@@ -67,10 +60,7 @@ def _asked(context: Context, write: Write, entry: Entry) -> str:
     what = f'`{code.short(entry.value)}`, which is saved as "{entry.key}"'
     text = f"Is {what}, a number, a string or a list of them (plain), a tensor, or a dict?"
     question = Question(span, f"saved-{entry.key}", text, ("plain", "tensor", "dict"))
-    answer = context.answer(question)
-    if answer is None:
-        raise Counted(question)
-    return answer
+    return context.decided(question)
 
 
 def _kind(code: Code, value: ir.Expr) -> str:

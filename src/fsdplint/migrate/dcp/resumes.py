@@ -33,7 +33,7 @@ def resumed(context: Context, load: Load, write: Write) -> Change:
 
     Raises:
         NoFixError: something stands in the way.
-        Counted: a question has to be answered first.
+        UndecidedError: a question has to be answered first.
     """
     _check(load)
     code, call, place = load.code, load.call, load.place

@@ -15,6 +15,7 @@ from fsdplint.fixes.names import binders, dotted, fresh
 from fsdplint.knowledge.checkpoints import CHECKPOINT
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.knowledge.suspicious_words import means_rank
+from fsdplint.migrate.dcp.background import FUTURE, GROUP, after_the_last, none_yet
 from fsdplint.migrate.dcp.guards import Guard, deletions, guard_of
 from fsdplint.migrate.dcp.plain import is_random_state
 from fsdplint.migrate.dcp.states import sharded_call
@@ -28,11 +29,12 @@ _OLD = ".old"
 _MOVES = frozenset({"replace", "rename", "remove", "unlink", "move", "copy", "copyfile", "getsize"})
 
 
-def saved(write: Write, known: frozenset[ir.Node]) -> Change:
+def saved(write: Write, known: frozenset[ir.Node], function: str) -> Change:
     """Return the change of one write.
 
     Args:
         known: the tests that distinguish ranks.
+        function: "save" or "async_save".
 
     Raises:
         NoFixError: something stands in the way.
@@ -49,10 +51,13 @@ def saved(write: Write, known: frozenset[ir.Node]) -> Change:
     place = statement if guard is None else guard.place
     moved = (statement,) if guard is None else guard.moved
     path = code.slice(write.path) if dotted(write.path) else fresh(code, call, f"{write.kind}_path")
-    edits = _edits(write, imports, path)
+    edits = _edits(write, imports, path, function)
     before = _cleared(write, imports, path, guard)
     if write.is_unequal:
         before = [*_agreed(write, imports, path), *before]
+    in_background = function == "async_save"
+    if in_background:
+        before = [*after_the_last(code, call, imports), *before]
     if not dotted(write.path):
         before.insert(0, f"{path} = {in_lines(code, write.path)}")
     text = _text(code, moved, edits, before)
@@ -65,8 +70,9 @@ def saved(write: Write, known: frozenset[ir.Node]) -> Change:
         placed = [code.edit(*code.extent(statement), text)]
     else:
         placed = _placed(code, guard, text)
+    others += [none_yet(code, call)] if in_background else []
     span = code.span(call)
-    what = f"write `{code.short(write.path)}` with `dcp.save` on every rank"
+    what = f"write `{code.short(write.path)}` with `dcp.{function}` on every rank"
     differs = f"`{code.short(write.path)}` becomes a folder"
     if any(is_random_state(each.value) for each in write.entries):
         differs += ", with the random state of any one rank"
@@ -142,19 +148,21 @@ def _is_harmless(code: Code, node: ir.Node) -> bool:
     if isinstance(above, ir.Assign) and above.value is not node:
         return True
     call = next((each for each in code.ancestors(node) if isinstance(each, ir.Call)), None)
-    return call is not None and ir.last_name(call.func) == "save"
+    return call is not None and ir.last_name(call.func) in ("save", "async_save")
 
 
-def _edits(write: Write, imports: Imports, path: str) -> list[Edit]:
+def _edits(write: Write, imports: Imports, path: str, function: str) -> list[Edit]:
     """Return the edits of the call and of the states in it."""
     code, call = write.code, write.call
     name = imports.module(CHECKPOINT, "dcp")
     value, target = argument_of(call, 0, "obj"), argument_of(call, 1, "f")
     assert value is not None
     assert target is not None
+    group = f", process_group={GROUP}" if function == "async_save" else ""
+    kept = f"{FUTURE} = " if function == "async_save" else ""
     edits = [
-        code.edit(call.func.start, call.func.end, f"{name}.save"),
-        code.edit(target.start, target.end, f"checkpoint_id={path}"),
+        code.edit(call.func.start, call.func.end, f"{kept}{name}.{function}"),
+        code.edit(target.start, target.end, f"checkpoint_id={path}{group}"),
     ]
     if value.keyword is not None:
         edits.append(code.edit(value.start, value.start + len(value.keyword), "state_dict"))
@@ -203,7 +211,9 @@ def _broken(code: Code, call: str) -> str:
     start = call.rindex(line)
     head, inside = line[: line.index("(") + 1], line[line.index("(") + 1 : -1]
     value, _, rest = inside.rpartition(", checkpoint_id=")
-    lines = [head, f"{code.unit}{value},", f"{code.unit}checkpoint_id={rest},", ")"]
+    given = [value, *f"checkpoint_id={rest}".split(", process_group=")]
+    given[2:] = [f"process_group={each}" for each in given[2:]]
+    lines = [head, *(f"{code.unit}{each}," for each in given), ")"]
     return call[:start] + "".join(f"{each}{code.newline}" for each in lines)
 
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
+from fsdplint.migrate.dcp.background import waits
 from fsdplint.migrate.dcp.files import existence, last_part, removals
 from fsdplint.migrate.dcp.guards import rank_tests
-from fsdplint.migrate.dcp.plain import Counted
 from fsdplint.migrate.dcp.reads import Load, loads
 from fsdplint.migrate.dcp.resumes import resumed
 from fsdplint.migrate.dcp.saves import saved
 from fsdplint.migrate.dcp.writes import Write, write_calls, write_of
-from fsdplint.migrate.step import Context, Found, Kept
+from fsdplint.migrate.step import Change, Context, Found, Kept, Question, attempt, kept
 
 
 def checkpoints(context: Context) -> Iterator[Found]:
     """Yield what becomes of each write of a state and each load of one."""
     old = list(_calls(context, FSDP1, "FullyShardedDataParallel", "FSDP"))
     reason = "FSDP1 shards this model; run `fsdplint migrate fsdp2` first"
-    yield from (_kept(code, call, reason) for code, call in old)
+    yield from (kept(code, call, reason) for code, call in old)
     if old or not any(_calls(context, FULLY_SHARD, "fully_shard")):
         return
     known = rank_tests(context)
@@ -32,7 +33,7 @@ def checkpoints(context: Context) -> Iterator[Found]:
             write = write_of(context, code, call, done)
         except NoFixError as reason:
             if not done:
-                unknown.append(_kept(code, call, reason))
+                unknown.append(kept(code, call, reason))
             continue
         if write is not None:
             writes.append(write)
@@ -54,18 +55,13 @@ def _changes(
 ) -> Iterator[Found]:
     for load, found in pairs:
         if found and not load.done:
-            try:
-                yield resumed(context, load, found[0])
-            except NoFixError as reason:
-                yield _kept(load.code, load.call, reason)
-            except Counted as asked:
-                yield asked.question
+            change = partial(resumed, context, load, found[0])
+            yield from attempt(load.code, load.call, change)
+    yield from waits(context, writes)
     for write in writes:
         if not write.done:
-            try:
-                yield saved(write, known)
-            except NoFixError as reason:
-                yield _kept(write.code, write.call, reason)
+            change = partial(_saved, context, write, writes, known)
+            yield from attempt(write.code, write.call, change)
     for code in dict.fromkeys(write.code for write in writes):
         yield from removals(context, code)
     if writes:
@@ -73,6 +69,22 @@ def _changes(
         uses += [(load.code, load.path) for load, found in pairs if found]
         names = {last_part(code, path) for code, path in uses}
         yield from existence(context, names, {code for code, _ in uses})
+
+
+def _saved(
+    context: Context, write: Write, writes: Sequence[Write], known: frozenset[ir.Node]
+) -> Change:
+    done = [context.name(each.code, each.call.func) for each in writes if each.done]
+    if done:
+        return saved(write, known, done[0].rpartition(".")[2])
+    question = Question(
+        writes[0].code.span(writes[0].call),
+        "async-save",
+        "Write checkpoints in the background while training goes on, with `async_save`?",
+        ("no", "yes"),
+    )
+    in_background = context.decided(question) == "yes"
+    return saved(write, known, "async_save" if in_background else "save")
 
 
 def leftovers(context: Context) -> Iterator[Kept]:
@@ -83,7 +95,7 @@ def leftovers(context: Context) -> Iterator[Kept]:
     for load in loads(context, rank_tests(context)):
         if load.whole is not None and not load.done and last_part(load.code, load.path) in names:
             reason = "other code takes the checkpoint as a whole; load it where its keys are read"
-            yield _kept(load.code, load.call, reason)
+            yield kept(load.code, load.call, reason)
 
 
 def _calls(context: Context, name: str, *words: str) -> Iterator[tuple[Code, ir.Call]]:
@@ -92,11 +104,6 @@ def _calls(context: Context, name: str, *words: str) -> Iterator[tuple[Code, ir.
         for node in code.walk(*words):
             if isinstance(node, ir.Call) and context.name(code, node.func) == name:
                 yield code, node
-
-
-def _kept(code: Code, call: ir.Call, reason: object) -> Kept:
-    span = code.span(call)
-    return Kept(span, f"`{code.short(call)}`", str(reason))
 
 
 def _written(load: Load, writes: Sequence[Write]) -> list[Write]:
