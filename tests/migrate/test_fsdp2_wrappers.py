@@ -698,3 +698,25 @@ class Settings:
     assert f"shard_by_policy(model, {policy})" in after["train.py"]
     assert "\n    units = ModuleWrapPolicy" in after["settings.py"]
     assert ("\npolicy = ModuleWrapPolicy" in after["settings.py"]) is (policy != "Settings.units")
+
+
+def test_all_ranks_gather_a_state_that_rank_0_took_alone(tmp_path: Path) -> None:
+    before = """
+dist.init_process_group()
+model = FSDP(nn.Linear(4, 4))
+optimizer = torch.optim.AdamW(model.parameters())
+if dist.get_rank() == 0:
+    torch.save(model.state_dict(), "model.pt")
+"""
+    after = """
+state_dict = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+if dist.get_rank() == 0:
+    torch.save(state_dict, "model.pt")
+"""
+    plan = plan_of(FSDP2, tmp_path, f"{_HEAD}import torch.distributed as dist\n{before}")
+    assert only_change(plan).endswith(after.lstrip("\n"))
+    what = [entry.found.what for entry in plan.of(Change) if isinstance(entry.found, Change)]
+    assert what[-2:] == [
+        "replace `model.state_dict()` by a state dict helper",
+        "let every rank call `model.state_dict`",
+    ]

@@ -220,6 +220,8 @@ class _Run:
         """
         for _ in range(PASSES):
             context = self._context()
+            if self._mend_first(context):
+                continue
             found = [each for step in self.migration.steps for each in step(context)]
             changes = _together(each for each in found if isinstance(each, Change))
             kept = [each for each in found if isinstance(each, Kept)]
@@ -231,6 +233,15 @@ class _Run:
                 return context
             self._apply(changes)
         raise MigrationError(f"the steps do not end after {PASSES} passes, please report it")
+
+    def _mend_first(self, context: Context) -> bool:
+        """Make the changes that the steps build on; return whether there are any."""
+        found = self.migration.first(context) if self.migration.first is not None else ()
+        changes = _together(each for each in found if isinstance(each, Change))
+        if changes:
+            self._note(context, changes)
+            self._apply(changes)
+        return bool(changes)
 
     def _counts(self, finding: Finding) -> bool:
         tolerated = finding.fix is None and finding.rule in self.migration.tolerated

@@ -22,7 +22,7 @@ from fsdplint.knowledge.fsdp import (
 from fsdplint.knowledge.suspicious_words import means_rank
 from fsdplint.migrate.step import Context
 
-_METHODS = ("state_dict", "load_state_dict")
+METHODS = ("state_dict", "load_state_dict")
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ def found_states(context: Context) -> list[State]:
     program = context.program
     traces = (*program.traces, *program.method_traces)
     for trace in traces:
-        for event in trace.calls(*_METHODS, *TAKES, *CONVERTS):
+        for event in trace.calls(*METHODS, *TAKES, *CONVERTS):
             _note(context, trace, event, found)
     for code in context.codes("state_dict"):
         for node in code.walk("state_dict"):
@@ -77,7 +77,7 @@ def _note(context: Context, trace: Trace, event: Call, found: dict[ir.Call, Stat
     module = _model(event)
     if path not in context.files or not isinstance(node, ir.Call) or module is None:
         return
-    if event.name in _METHODS and not _is_unit(context, trace, event, module):
+    if event.name in METHODS and not _is_unit(context, trace, event, module):
         return
     code = Code.of(context.program.tree(path))
     state = found.setdefault(node, State(code, node))
@@ -90,7 +90,7 @@ def _note(context: Context, trace: Trace, event: Call, found: dict[ir.Call, Stat
 
 def _model(event: Call) -> Object | None:
     """Return the model whose state a call takes or loads."""
-    if event.name in _METHODS:
+    if event.name in METHODS:
         found = None if event.receiver is None else followed(event.receiver)
     else:
         found = event.argument(0, "model")
