@@ -37,3 +37,11 @@ def test_a_migration_is_complete_or_says_why(path: Path, tmp_path: Path) -> None
         script.write_bytes(after.encode())
     again = answered(FSDP2, script)
     assert (again.entries, again.files) == ((), ())
+
+
+def test_a_finding_in_a_file_that_the_migration_does_not_read_is_told(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tests/fixtures/projects/trainer_by_its_name", tmp_path / "project")
+    (tmp_path / "project" / "pyproject.toml").touch()
+    plan = answered(FSDP2, tmp_path / "project" / "train.py")
+    places = [(Path(each.span.path).name, each.rule) for each in plan.new]
+    assert places == [("wrf.py", "fsdp1-api-on-fsdp2-model")]

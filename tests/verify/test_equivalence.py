@@ -297,6 +297,17 @@ def test_checkpoints_are_compared_by_what_they_hold() -> None:
     assert (broken.unclear, broken.tensors.count, broken.tensors.new) == (1, 0, ())
 
 
+def test_a_tensor_whose_shape_ranks_disagree_on_is_not_whole() -> None:
+    import torch
+
+    from fsdplint.verify.rank.equivalence.records import whole
+    from fsdplint.verify.rank.reference.region import Region
+
+    freed = (Region((0,), None, 0, 0), torch.empty(0))
+    part = (Region((4,), None, 0, 2), torch.ones(2))
+    assert [whole(pair)[1] for pair in ((freed, part), (part, freed))] == [False, False]
+
+
 def test_only_what_may_be_drawn_alike_is_adopted() -> None:
     import torch
 

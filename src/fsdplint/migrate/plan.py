@@ -297,6 +297,8 @@ class _Run:
 
     def _is_kept(self, span: Span) -> bool:
         """Return whether a place is inside one that is kept, whose reason is enough."""
+        if span.path not in self.sources:
+            return False  # a trace leads through files that the migration does not read
         line = self._line(span)
         return any(path == span.path and line in lines for path, lines in self.kept)
 

@@ -105,6 +105,8 @@ def whole(parts: Iterable[tuple[Region | Box, Tensor]]) -> tuple[Tensor, bool]:
         if there.dtype != torch.bool:
             tensor = torch.zeros(region.shape, dtype=part.dtype)
             there = torch.zeros(region.shape, dtype=torch.bool)
+        if region.shape != tensor.shape:
+            return tensor, False  # ranks do not even agree on its shape
         region.write(tensor, part)
         region.write(there, torch.ones_like(part, dtype=torch.bool))
     return tensor, bool(there.all())
