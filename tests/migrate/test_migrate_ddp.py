@@ -14,6 +14,7 @@ from ranks import Ranks, report
 from fsdplint.migrate.ddp import DDP
 from fsdplint.migrate.plan import Plan, make_plan
 from fsdplint.migrate.step import Change, Kept, Question
+from fsdplint.migrate.text import plan_as_text
 
 _HEAD = """\
 import os
@@ -477,6 +478,12 @@ def test_a_rank_that_ends_the_job_keeps_no_other_from_a_state(tmp_path: Path) ->
     after = migrated(tmp_path, planned(tmp_path, _HEAD + _SAVES_EVERYWHERE))
     options = "options=StateDictOptions(full_state_dict=True)"
     assert f"torch.save(get_model_state_dict(module, {options})" in after
+
+
+def test_the_plan_tells_that_only_the_root_is_sharded(tmp_path: Path) -> None:
+    roots = [planned(tmp_path, text) for text in (f"{_HEAD}model = DDP(model)\n", _PROGRAM)]
+    said = ["Only the root of the model is sharded" in plan_as_text(plan) for plan in roots]
+    assert said == [True, False]
 
 
 def test_the_plan_tells_what_differs(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from fsdplint.check import around, check
 from fsdplint.check_configs import candidates, launches_of, named_config, values_of
 from fsdplint.engine.frontend.problem import syntax_problem
+from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.program import Program, analyze
 from fsdplint.engine.project.project import Project
 from fsdplint.engine.project.relevance import imported_files, programs
@@ -70,6 +71,7 @@ class Plan:
         outcome: the check of the program before the migration.
         late: such findings on names that some of the releases lack that the project admits.
         unasked: the keys of answers that no question asks for.
+        only_root: the migration found no blocks to shard beside the root of the model.
     """
 
     entries: tuple[Entry, ...]
@@ -78,6 +80,7 @@ class Plan:
     outcome: Outcome
     late: tuple[Finding, ...] = ()
     unasked: tuple[str, ...] = ()
+    only_root: bool = False
 
     def of(self, kind: type[Found]) -> list[Entry]:
         """Return the entries of one kind."""
@@ -210,7 +213,14 @@ class _Run:
             self.before,
             tuple(f for f in new if f.rule in _OF_RELEASES),
             tuple(sorted(self.answers.keys() - self.asked)) if last is not None else (),
+            last is not None and self._shards_only_roots(last.program),
         )
+
+    def _shards_only_roots(self, program: Program) -> bool:
+        if not self.changed or not self.migration.chooses_units:
+            return False
+        counts = [sum(1 for _ in trace.of(Shard)) for trace in program.traces]
+        return max(counts, default=0) == 1
 
     def _run_steps(self) -> Context | None:
         """Run the steps until they change nothing; return the last pass, None if it asks.

@@ -191,6 +191,7 @@ class Migration:
         ranks_before: how many ranks prove the program before, None for as many as after.
         shards: whether the program has to shard with FSDP2 after it.
         whole_run: whether a proof needs the run to its end, where programs save.
+        chooses_units: whether it decides which modules are sharded.
         first: mends what the steps need whole, in passes of its own before theirs.
         of_script: whether only the given files and what they import change, rather than all files
             of programs that they are part of.
@@ -206,5 +207,6 @@ class Migration:
     ranks_before: int | None = None
     shards: bool = True
     whole_run: bool = False
+    chooses_units: bool = False
     first: Step | None = None
     of_script: bool = False

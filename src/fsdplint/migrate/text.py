@@ -10,6 +10,11 @@ from fsdplint.migrate.step import Change, Kept, Question
 from fsdplint.process.terminal import printable
 from fsdplint.report.places import located, shown
 
+_ONLY_ROOT = (
+    "Only the root of the model is sharded: no repeated blocks were found. Each rank holds all of "
+    "the model during a step. Call `fully_shard` on large parts of it first, by hand."
+)
+
 
 def plan_as_text(plan: Plan) -> str:
     """Return the plan, one block for each file."""
@@ -27,6 +32,8 @@ def plan_as_text(plan: Plan) -> str:
     for path in dict.fromkeys(finding.span.path for finding in plan.late):
         lines.append(f"{shown(plan.outcome, path)}: needs a newer PyTorch than the project admits")
     lines += sorted({f"  {printable(finding.message)}" for finding in plan.late})
+    if plan.only_root:
+        lines.append(_ONLY_ROOT)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -56,4 +56,5 @@ DDP = Migration(
     leftovers,
     UNRELATED,
     TOLERATED,
+    chooses_units=True,
 )

@@ -38,4 +38,5 @@ SINGLE = Migration(
     TOLERATED,
     ranks_before=1,
     of_script=True,
+    chooses_units=True,
 )
