@@ -15,6 +15,7 @@ from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.project.imports import Imports, imports
 from fsdplint.files.invalid import InvalidSyntax, TooDemanding
 from fsdplint.knowledge.launch import ENDS_PROCESS
+from fsdplint.knowledge.names import canonical
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class LaunchedCode:
     imports: Imports
 
     def name_of(self, function: ir.Expr) -> str:
-        """Return the dotted name of a function that is imported, "" if it is no such function."""
+        """Return the canonical name of an imported function, "" if it is no such function."""
         parts: list[str] = []
         while isinstance(function, ir.Attribute):
             parts.insert(0, function.attr)
@@ -34,7 +35,7 @@ class LaunchedCode:
         if binding is None or binding[1]:
             return ""
         module, _, member = binding
-        return ".".join((module, *([member] if member else []), *parts))
+        return canonical(".".join((module, *([member] if member else []), *parts)))
 
     @cached_property
     def nodes(self) -> tuple[ir.Node, ...]:
