@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.finding import Edit, Span
+from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import argument_of, without
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
@@ -25,10 +25,6 @@ def uses(context: Context) -> Iterator[Found]:
             yield from attempt(code, node, partial(_change, context, code, node))
 
 
-def _span(code: Code, node: ir.Node) -> Span:
-    return code.span(node)
-
-
 def _change(context: Context, code: Code, node: ir.Node) -> Found | None:
     match node:
         case ir.Assign() if _is_flag(node.targets[0]):
@@ -38,7 +34,7 @@ def _change(context: Context, code: Code, node: ir.Node) -> Found | None:
         case ir.Conditional() if _is_no_choice(code, node):
             edit = code.edit(node.start, node.end, code.slice(node.body))
             what = "drop the choice between the model and itself"
-            return Change(_span(code, node), what, (edit,))
+            return Change(code.span(node), what, (edit,))
         case ir.Parameter(annotation=annotation) if annotation is not None:
             if context.name(code, annotation) == CLASS:
                 return _annotation(code, annotation)
@@ -70,7 +66,7 @@ def _inner_optimizer(code: Code, call: ir.Call) -> Change:
     name = code.edit(call.func.start, call.func.end, code.slice(given.value))
     edits = (name, *without(code, call.args, kept))
     what = f"build `{code.slice(given.value)}` itself: FSDP2 divides its state between ranks"
-    return Change(_span(code, call), what, edits)
+    return Change(code.span(call), what, edits)
 
 
 def _check_written(code: Code, flag: ir.Attribute) -> None:
@@ -100,7 +96,7 @@ def _set_sync(code: Code, assign: ir.Assign) -> Change:
         code.edit(assign.value.end, assign.end, ")"),
     )
     what = f"turn gradient reduction on and off with `{_SETTER}`"
-    return Change(_span(code, assign), what, edits)
+    return Change(code.span(assign), what, edits)
 
 
 def _dropped(code: Code, call: ir.Call) -> Change:
@@ -108,7 +104,7 @@ def _dropped(code: Code, call: ir.Call) -> Change:
     if not isinstance(statement, ir.Expression) or len(code.block(statement).statements) == 1:
         raise NoFixError(f"FSDP2 has no `{PROMISE}`; remove the call by hand")
     edit = code.delete_lines(*code.extent(statement))
-    return Change(_span(code, call), f"drop `{PROMISE}`: FSDP2 needs no such promise", (edit,))
+    return Change(code.span(call), f"drop `{PROMISE}`: FSDP2 needs no such promise", (edit,))
 
 
 def _is_test(context: Context, code: Code, call: ir.Call) -> bool:
@@ -131,17 +127,17 @@ def _test(context: Context, code: Code, call: ir.Call) -> Change:
         if rebinds and len(code.block(choice).statements) > 1:
             dropped = code.delete_lines(*code.extent(choice))
     if dropped is not None:
-        return Change(_span(code, choice), "drop `.module`: there is no wrapper", (dropped,))
+        return Change(code.span(choice), "drop `.module`: there is no wrapper", (dropped,))
     imports = Imports(code, call)
     name = imports.name(*FSDP2_MODULE.rsplit(".", 1))
     given = call.args[1].value
     named = next(node for node in ir.walk(given) if context.name(code, node) == CLASS)
     edit = code.edit(named.start, named.end, name)
-    return Change(_span(code, call), f"test for `{name}`", (edit,), (imports,))
+    return Change(code.span(call), f"test for `{name}`", (edit,), (imports,))
 
 
 def _annotation(code: Code, annotation: ir.Expr) -> Change:
     imports = Imports(code, annotation)
     name = imports.name(*FSDP2_MODULE.rsplit(".", 1))
     edit = code.edit(annotation.start, annotation.end, name)
-    return Change(_span(code, annotation), f"annotate it as `{name}`", (edit,), (imports,))
+    return Change(code.span(annotation), f"annotate it as `{name}`", (edit,), (imports,))
