@@ -310,7 +310,7 @@ def _reindented(code: Code, start: int, end: int, statement: ir.Stmt) -> str:
 
 
 def _under(code: Code, heads: Sequence[str], body: str, indent: str) -> str:
-    """Lines that stand at no depth, at ``indent``, or deeper below the headers."""
+    """Return ``body``, which is unindented, below headers that begin at ``indent``."""
     text = ""
     for head in heads:
         text += f"{indent}{head}{code.newline}"

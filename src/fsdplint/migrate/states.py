@@ -1,7 +1,7 @@
-"""State of sharded models and optimizers, which programs without sharding take and give whole.
+"""State dicts that a program took and loaded whole, before its model was sharded.
 
-What a rule's fix reaches is left to it. Here is the rest: states that go through other functions
-or objects before they are written, and functions that only rank 0 called.
+Where the fix of a rule gathers a state, it is left to that fix. Here are states that go through
+other functions or objects before they are written, and functions that only rank 0 called.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _unseen(code: Code, call: ir.Call, known: _Named) -> Iterator[Found]:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A name of a sharded model, or of an optimizer of one, from an offset of its function on."""
+    """A variable that holds a sharded model, or its optimizer, after the offset ``start``."""
 
     start: int
     model: str

@@ -17,7 +17,7 @@ from fsdplint.migrate.origins import origin
 
 
 class MigrationError(Exception):
-    """A migration that cannot be planned; the message says why in one line."""
+    """No plan can be made; the message says why, in one line."""
 
 
 @dataclass(frozen=True, slots=True)

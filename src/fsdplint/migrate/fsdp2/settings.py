@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
@@ -348,7 +348,7 @@ class _Conversion:
             name = fresh(code, self.call, "param_init_fn")
             lines.append(f"{name} = {self.text(value)}")
         given = "" if isinstance(definition(code, value), ir.Lambda) else f"{name} and "
-        lines += self._modules_on_meta(given, f"{name}(MODULE)")
+        lines += self._modules_on_meta(given, lambda module: [f"{name}({module})"])
 
     def reset(self) -> None:
         """Initialize what is on the meta device as FSDP1 does if it is given no function.
@@ -356,9 +356,13 @@ class _Conversion:
         Raises:
             UndecidedError: as `initialize`.
         """
-        empty = f"MODULE.to_empty(device={self._empty_device()}, recurse=False)"
-        lines = self._modules_on_meta("", empty, "MODULE.reset_parameters()")
-        self._initial_lines().extend(lines)
+        device = self._empty_device()
+
+        def body(module: str) -> list[str]:
+            empty = f"{module}.to_empty(device={device}, recurse=False)"
+            return [empty, f"{module}.reset_parameters()"]
+
+        self._initial_lines().extend(self._modules_on_meta("", body))
 
     def _initial_lines(self) -> list[str]:
         """Return the lines that modules on the meta device are to be initialized in."""
@@ -373,15 +377,20 @@ class _Conversion:
         self.settings.differs = "the modules are initialized in another order"
         return self.settings.before if early else self.settings.after
 
-    def _modules_on_meta(self, given: str, *body: str) -> Iterator[str]:
-        """Yield a loop that runs ``body`` for each MODULE with tensors on the meta device."""
+    def _modules_on_meta(self, given: str, body: Callable[[str], Sequence[str]]) -> Iterator[str]:
+        """Yield a loop over modules that have tensors on the meta device.
+
+        Args:
+            given: a condition that comes first, with its ``and``.
+            body: returns the lines for the module in a variable.
+        """
         unit, module = self.code.unit, fresh(self.code, self.call, "module")
         own = f"(*{module}.parameters(recurse=False), *{module}.buffers(recurse=False))"
         yield f"for {module} in {self.settings.model}.modules():"
         yield f"{unit}tensors = {own}"
         yield f"{unit}if {given}any(tensor.is_meta for tensor in tensors):"
-        for line in body:
-            yield f"{unit}{unit}{line.replace('MODULE', module)}"
+        for line in body(module):
+            yield f"{unit}{unit}{line}"
 
     @property
     def on_meta(self) -> bool:

@@ -1,4 +1,4 @@
-"""Folders that each rank creates once several run the script."""
+"""Folders that several ranks create at the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXISTS = "exist_ok"
 
 
 def folders(context: Context) -> Iterator[Found]:
-    """Yield a change for each call that fails where another rank has been faster."""
+    """Yield a change for each call that fails if another rank has created the folder."""
     for code in context.codes("mkdir", "makedirs"):
         for node in ir.walk(code.module):
             if isinstance(node, ir.Call) and not _is_allowed(node):

@@ -1,4 +1,4 @@
-"""What is in a checkpoint: tensors by what they are, and single numbers."""
+"""What is in a checkpoint: tensors, by the parameters that they belong to, and numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a run start where another run of the program started, as far as chance divides them."""
+"""Make a run begin with the parameters and random numbers that another run began with."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Origin:
         return trainings(self._folder)
 
     def adopt(self, name: str, piece: Piece) -> bool:
-        """Give this rank's part of a parameter the value that it had; false if it has that, or if
-        more than other random numbers may divide the two.
+        """Give this rank's part of a parameter the value that it had in the other run.
 
-        A state that a program loads is not drawn, so that nothing of such a program is adopted.
+        Return false if the part has that value, or if other random numbers do not explain the
+        difference. A program that loads a state does not draw it; it keeps all of its own values.
         """
         was, complete = whole(pair for rank in self._ranks for pair in rank.start.get(name, ()))
         if not complete or tuple(was.shape) != piece.region.shape:
@@ -51,7 +51,7 @@ class Origin:
         return True
 
     def restore(self, moment: str, now: dict[str, Any]) -> bool:
-        """Make the generators' states what they were at a moment; false if they are that."""
+        """Restore the generators' states of a moment of the other run; false if they are equal."""
         if self._rank >= len(self._ranks):
             return False
         was = self._ranks[self._rank].generators.get(moment)
@@ -62,8 +62,10 @@ class Origin:
 
 
 def shuffle_as_one_process() -> None:
-    """Let a sampler that divides the data over one rank shuffle as a ``DataLoader`` does alone: it
-    draws another order of the same data."""
+    """Let a sampler for one rank shuffle as a ``DataLoader`` without one does.
+
+    By itself it draws another order of the same data.
+    """
 
     def iterate(original: Any, sampler: DistributedSampler[Any]) -> Iterator[Any]:
         if sampler.shuffle and sampler.num_replicas == 1:

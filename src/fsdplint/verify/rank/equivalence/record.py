@@ -102,7 +102,7 @@ class Record:
         return result
 
     def construct(self, original: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-        """Build an optimizer: a moment that a program has before and after it is migrated."""
+        """Build an optimizer, and note where the run stands: every version of a program does it."""
         original(optimizer, *args, **kwargs)
         self._look(BUILT)
 
