@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.corpus import checkout
@@ -39,13 +40,15 @@ def main() -> None:
     parser.add_argument("checkouts", type=Path, help="a folder of git repositories")
     parser.add_argument("--kind", default="", help="only this migration")
     parser.add_argument("--name", default="", help="only programs with this in their name")
+    parser.add_argument("--steps", help="how many optimizer steps are compared, or all")
     parser.add_argument("--limit", type=float, default=300, help="seconds for a run")
     parser.add_argument("--keep", type=Path, help="keep the programs and the output in this folder")
     options = parser.parse_args()
     counts: Counter[tuple[str, str]] = Counter()
     for program in load():
         if options.kind in ("", program.kind) and options.name in program.name:
-            result = _tried(program, options)
+            steps = options.steps or program.steps
+            result = _tried(replace(program, steps=steps), options)
             counts[program.kind, "programs"] += 1
             counts[program.kind, "complete"] += result.complete
             counts[program.kind, "proven"] += result.proven
