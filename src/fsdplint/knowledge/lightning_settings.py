@@ -19,7 +19,9 @@ _TABLE = Path(__file__).with_name("lightning_settings.csv")
 # The strategies, as the table numbers them. Those of the Trainer come first, then Fabric's.
 FSDP, MODEL_PARALLEL = 1, 2
 _FABRIC = 2
-_NAMES = {"FSDPStrategy": FSDP, "ModelParallelStrategy": MODEL_PARALLEL}
+PARALLEL_STRATEGY = "ModelParallelStrategy"
+_NAMES = {"FSDPStrategy": FSDP, PARALLEL_STRATEGY: MODEL_PARALLEL}
+NAMES = {number: name for name, number in _NAMES.items()}
 _STRATEGY = re.compile(
     r"(?:lightning|lightning_fabric|pytorch_lightning)\.(?:\w+\.)*(FSDP|ModelParallel)Strategy"
 )
@@ -49,8 +51,32 @@ WRAPS = re.compile(
     r"\bconfigure_(?:sharded_)?model\b|\bwrap\(|\bFullyShardedDataParallel\b|\bfully_shard\b"
 )
 MODULE = "LightningModule"
+# The method in which it may.
+CONFIGURES = "configure_model"
 # What reads files for a trainer.
 CLI = "LightningCLI"
+
+# The first release with `ModelParallelStrategy`.
+PARALLEL_SINCE = (2, 3)
+# Arguments that both strategies take.
+OF_BOTH = ("process_group_backend", TIMEOUT)
+SAVES_SHARDS = "save_distributed_checkpoint"
+# The names that a trainer gives precisions, and what it takes for the same.
+PRECISIONS_BY_NAME = {
+    "32": "32-true",
+    "16": "16-mixed",
+    "bf16": "bf16-mixed",
+}
+# The dtype of computation and of reduction that a precision gives FSDP1.
+DTYPES = {
+    "32-true": "",
+    "bf16-mixed": "bfloat16",
+    "bf16-true": "bfloat16",
+    "16-true": "float16",
+}
+# The methods of a module that a trainer calls through the hooks of FSDP1.
+STEPS = ("training_step", "validation_step", "test_step", "predict_step")
+_LIGHTNING_MODULE = re.compile(rf"(?:pytorch_)?lightning\.(?:\w+\.)*{MODULE}")
 
 # What users call an argument that has another name.
 OTHER_NAMES = {
@@ -99,6 +125,19 @@ def is_trainer(cls: str) -> bool:
 def is_owner(cls: str) -> bool:
     """Return whether a class takes a strategy."""
     return is_trainer(cls) or _FABRIC_OBJECT.fullmatch(cls) is not None
+
+
+def is_lightning_module(cls: str) -> bool:
+    """Return whether a class is Lightning's `LightningModule`."""
+    return _LIGHTNING_MODULE.fullmatch(cls) is not None
+
+
+def package_of(cls: str) -> str:
+    """Return the package that a strategy, a trainer or a `Fabric` is part of."""
+    first, _, rest = cls.partition(".")
+    if first != "lightning":
+        return first
+    return "lightning.fabric" if "fabric" in rest.lower() else "lightning.pytorch"
 
 
 @cache
