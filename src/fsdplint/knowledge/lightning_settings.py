@@ -43,6 +43,8 @@ PREFETCH, MIXED_PRECISION, TIMEOUT = "backward_prefetch", "mixed_precision", "ti
 DATA_SIZE, TENSOR_SIZE = "data_parallel_size", "tensor_parallel_size"
 # Arguments of `Trainer`.
 CLIP_VALUE, CLIP_ALGORITHM, BY_NORM = "gradient_clip_val", "gradient_clip_algorithm", "norm"
+# What has a trainer accumulate gradients: an argument, or a callback.
+ACCUMULATES, ACCUMULATOR = "accumulate_grad_batches", "GradientAccumulationScheduler"
 # The module and the name of an enumeration that a strategy hands on to FSDP.
 BACKWARD_PREFETCH = ("torch.distributed.fsdp", "BackwardPrefetch")
 # A module with this method clips by itself, and one with one of these shards by itself.
@@ -53,6 +55,8 @@ WRAPS = re.compile(
 MODULE = "LightningModule"
 # The method in which it may.
 CONFIGURES = "configure_model"
+# The method that a trainer calls before each batch.
+STARTS_BATCH = "on_train_batch_start"
 # What reads files for a trainer.
 CLI = "LightningCLI"
 

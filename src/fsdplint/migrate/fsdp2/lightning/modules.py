@@ -10,9 +10,12 @@ from pathlib import Path
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
+from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.lightning_settings import (
+    ACCUMULATES,
     CONFIGURES,
+    STARTS_BATCH,
     STEPS,
     WRAPS,
     is_lightning_module,
@@ -100,6 +103,34 @@ def sharded(module: Module, conversion: Conversion) -> list[Edit]:
     method = f"{inner}def {CONFIGURES}(self):{code.newline}{body}"
     at, lines = _place(module, method)
     return [*filter(None, edits), code.insert_lines(at, lines)]
+
+
+def accumulating(module: Module, imports: Imports) -> list[Edit]:
+    """Return the edits that reduce gradients once for all batches that are accumulated.
+
+    A trainer does that only for FSDP1, by its `no_sync`.
+
+    Raises:
+        NoFixError: the module already does something before each batch.
+    """
+    code, node, unit = module.code, module.node, module.code.unit
+    lines = [
+        f"if isinstance(self, {imports.name(*FSDP2_MODULE.rsplit('.', 1))}):",
+        f"{unit}done = (batch_idx + 1) % self.trainer.{ACCUMULATES} == 0",
+        f"{unit}self.set_requires_gradient_sync(done or self.trainer.is_last_batch)",
+    ]
+    inner = code.indentation(node) + unit
+    body = "".join(laid_out(code, iter(lines), inner + unit))
+    if body in code.slice(node):
+        return []
+    if module.method(STARTS_BATCH) is not None:
+        raise NoFixError(
+            f"it accumulates gradients, and `{node.name}` has `{STARTS_BATCH}`; call "
+            "`set_requires_gradient_sync` there by hand"
+        )
+    head = f"{inner}def {STARTS_BATCH}(self, batch, batch_idx):{code.newline}"
+    at, text = _place(module, f"{head}{body}")
+    return [code.insert_lines(at, text)]
 
 
 def _lines(conversion: Conversion) -> Iterator[str]:

@@ -13,6 +13,8 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import binders
 from fsdplint.fixes.wrapping import on_one_line
 from fsdplint.knowledge.lightning_settings import (
+    ACCUMULATES,
+    ACCUMULATOR,
     DTYPES,
     OWNER_NAMES,
     PRECISIONS_BY_NAME,
@@ -38,6 +40,13 @@ class Owner:
         """Return the value of an argument, None if it is not given by its name."""
         given = argument_of(self.call, -1, name)
         return None if given is None else given.value
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether it may accumulate the gradients of several batches."""
+        value = self.get(ACCUMULATES)
+        is_one = isinstance(value, ir.Constant) and value.value in (None, 1)
+        return ACCUMULATOR in self.code.text or (value is not None and not is_one)
 
     @property
     def hides(self) -> bool:

@@ -137,9 +137,10 @@ class Conversion:
         return name.removeprefix(SHARDING_STRATEGIES)
 
     def mesh(self, value: ir.Expr) -> None:
-        if not isinstance(definition(self.code, value), ir.Collection):
+        sizes = definition(self.code, value)
+        if not isinstance(sizes, ir.Collection):
             raise NoFixError(f"write the tuple of sizes `{MESH}` out, by hand")
-        self._set_mesh(self.moved.text(value))
+        self._set_mesh(f"({', '.join(map(self.moved.text, sizes.elements))})")
 
     def _set_mesh(self, sizes: str) -> None:
         make = self._import(f"{DEVICE_MESH_PACKAGE}.init_device_mesh")

@@ -28,8 +28,8 @@ from fsdplint.knowledge.lightning_settings import (
     kind_of,
     package_of,
 )
-from fsdplint.migrate.fsdp2.calls import definition
-from fsdplint.migrate.fsdp2.lightning.modules import modules, sharded
+from fsdplint.migrate.fsdp2.calls import definition, strategy_calls
+from fsdplint.migrate.fsdp2.lightning.modules import accumulating, modules, sharded
 from fsdplint.migrate.fsdp2.lightning.moved import Moved
 from fsdplint.migrate.fsdp2.lightning.owners import Owner, owners, precision, world_size
 from fsdplint.migrate.fsdp2.lightning.sharding import Conversion, Sharding, laid_out
@@ -78,11 +78,10 @@ def _uses(context: Context) -> Iterator[Use]:
                     seen.add(value)
                     yield Use(owner.code, value, cls, of_trainer, owner)
     for code in context.codes(NAMES[FSDP]):
-        for node in code.walk(NAMES[FSDP]):
-            cls = context.name(code, node.func) if isinstance(node, ir.Call) else ""
-            kind = kind_of(cls)
-            if isinstance(node, ir.Call) and is_fsdp(kind) and node not in seen:
-                yield Use(code, node, cls, kind == FSDP, None)
+        for call in strategy_calls(context, code):
+            cls = context.name(code, call.func)
+            if call not in seen:
+                yield Use(code, call, cls, kind_of(cls) == FSDP, None)
 
 
 def _values(code: Code, value: ir.Expr) -> Iterator[ir.Expr]:
@@ -216,6 +215,8 @@ class _Made:
             conversion = self._conversion(module.code, module.node, "self", "self.device_mesh")
             sharding = conversion.made
             edits += sharded(module, conversion)
+            if self.owner.accumulates:
+                edits += accumulating(module, conversion.moved.imports)
             imports.append(conversion.moved.imports)
         if sharding is None:
             raise NoFixError(
