@@ -65,19 +65,23 @@ PARALLEL_SINCE = (2, 3)
 # Arguments that both strategies take.
 OF_BOTH = ("process_group_backend", TIMEOUT)
 SAVES_SHARDS = "save_distributed_checkpoint"
+FULL = "32-true"
 # The names that a trainer gives precisions, and what it takes for the same.
 PRECISIONS_BY_NAME = {
-    "32": "32-true",
+    "32": FULL,
     "16": "16-mixed",
     "bf16": "bf16-mixed",
 }
 # The dtype of computation and of reduction that a precision gives FSDP1.
 DTYPES = {
-    "32-true": "",
+    FULL: "",
     "bf16-mixed": "bfloat16",
     "bf16-true": "bfloat16",
     "16-true": "float16",
 }
+# Methods of a `Fabric`, and of a model that it has set up.
+SETS_UP, SETS_UP_MODULE, SETS_UP_OPTIMIZERS = "setup", "setup_module", "setup_optimizers"
+MARKS = "mark_forward_method"
 # The methods of a module that a trainer calls through the hooks of FSDP1.
 STEPS = ("training_step", "validation_step", "test_step", "predict_step")
 _LIGHTNING_MODULE = re.compile(rf"(?:pytorch_)?lightning\.(?:\w+\.)*{MODULE}")

@@ -9,6 +9,7 @@ from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.gathers import on_all_ranks
 from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
+from fsdplint.migrate.fsdp2.lightning.fabric import early_optimizers
 from fsdplint.migrate.fsdp2.lightning.strategies import strategies
 from fsdplint.migrate.fsdp2.methods import methods
 from fsdplint.migrate.fsdp2.norms import norms
@@ -29,7 +30,7 @@ FSDP2 = Migration(
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, within(cleared)),
         *(plugins, prepared_alone, prepared_apart, launches, trainers),
-        *(strategies, config_files, libraries),
+        *(strategies, early_optimizers, config_files, libraries),
     ),
     rules=frozenset(),
     cleanup=unused,

@@ -16,19 +16,23 @@ from fsdplint.knowledge.frameworks import STRATEGY_NAMES
 from fsdplint.knowledge.lightning_settings import (
     DATA_SIZE,
     FSDP,
+    FULL,
     NAMES,
     OF_BOTH,
     PARALLEL_SINCE,
     PARALLEL_STRATEGY,
     SAVES_SHARDS,
     STATES,
+    STEPS,
     TENSOR_SIZE,
     admitted,
     is_fsdp,
     kind_of,
     package_of,
 )
+from fsdplint.knowledge.names import REGISTER_FORWARD
 from fsdplint.migrate.fsdp2.calls import definition, strategy_calls
+from fsdplint.migrate.fsdp2.lightning.fabric import marked, setups
 from fsdplint.migrate.fsdp2.lightning.modules import accumulating, modules, sharded
 from fsdplint.migrate.fsdp2.lightning.moved import Moved
 from fsdplint.migrate.fsdp2.lightning.owners import Owner, owners, precision, world_size
@@ -233,9 +237,31 @@ class _Made:
         name = fresh(code, self.use.node, fresh(code, top, "shard"))
         lines = [f"def {name}(model, device_mesh):{code.newline}"]
         lines += laid_out(code, conversion.lines(), code.unit)
+        lines += laid_out(code, self._registered(conversion), code.unit)
         lines += [f"{code.unit}return model{code.newline}", code.newline, code.newline]
-        edits = [code.insert_lines(code.extent(top)[0], "".join(lines))]
+        edits = [code.insert_lines(code.extent(top)[0], "".join(lines)), *setups(self.context)]
         return edits, [conversion.moved.imports], conversion.made, [f"parallelize_fn={name}"]
+
+    def _registered(self, conversion: Conversion) -> Iterator[str]:
+        """Yield lines that register the methods which a `Fabric` calls as forwards.
+
+        Raises:
+            NoFixError: it would no longer compute in the same precision there.
+        """
+        methods = marked(self.context) + ([*STEPS] if modules(self.context) else [])
+        if not methods:
+            return
+        if conversion.precision != FULL:
+            raise NoFixError(
+                f"`Fabric` calls `{methods[0]}` without `precision={conversion.precision}` under "
+                f"`{PARALLEL_STRATEGY}`; have `forward` do its work by hand"
+            )
+        imports, unit = conversion.moved.imports, conversion.moved.imports.code.unit
+        register = imports.name(*REGISTER_FORWARD.rsplit(".", 1))
+        names = ", ".join(f'"{each}"' for each in methods)
+        yield f"for method in ({names}{',' * (len(methods) == 1)}):"
+        yield f"{unit}if hasattr(model, method):"
+        yield f"{unit}{unit}{register}(model, method)"
 
 
 def _replaced(code: Code, node: ir.Expr, name: str, written: list[str]) -> Iterator[Edit]:

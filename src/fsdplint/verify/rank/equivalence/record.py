@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import torch
@@ -100,11 +101,11 @@ class Record:
             return method(*args, **kwargs)
 
         @functools.wraps(inspect.unwrap(method))
-        def registered(*args: Any, **kwargs: Any) -> Any:
-            return self.call(call, module, *args, **kwargs)
+        def registered(unit: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            return self.call(call, unit, *args, **kwargs)
 
         if isinstance(module, FSDPModule):
-            setattr(module, name, registered)
+            setattr(module, name, MethodType(registered, module))
 
     def backward(self, original: Any, /, *args: Any, **kwargs: Any) -> None:
         """Run ``torch.autograd.backward``."""
