@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -45,6 +46,32 @@ DATA_SIZE, TENSOR_SIZE = "data_parallel_size", "tensor_parallel_size"
 CLIP_VALUE, CLIP_ALGORITHM, BY_NORM = "gradient_clip_val", "gradient_clip_algorithm", "norm"
 # What has a trainer accumulate gradients: an argument, or a callback.
 ACCUMULATES, ACCUMULATOR = "accumulate_grad_batches", "GradientAccumulationScheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """Values of an argument that `ModelParallelStrategy` does not support.
+
+    Attributes:
+        words: matches the source of such a value.
+        text: why, and what to do by hand.
+    """
+
+    words: str
+    text: str
+
+
+# Arguments of `Trainer` and `Fabric`. Source: `setup` of the strategies, Lightning 2.6.
+UNSUPPORTED = {
+    "plugins": Unsupported(
+        "Precision", f"`{PARALLEL_STRATEGY}` takes no plugin for FSDP; pass `precision` by hand"
+    ),
+    "sync_batchnorm": Unsupported(
+        "",
+        f"`{PARALLEL_STRATEGY}` ignores it; call `torch.nn.SyncBatchNorm.convert_sync_batchnorm` "
+        "by hand",
+    ),
+}
 # The module and the name of an enumeration that a strategy hands on to FSDP.
 BACKWARD_PREFETCH = ("torch.distributed.fsdp", "BackwardPrefetch")
 # A module with this method clips by itself, and one with one of these shards by itself.

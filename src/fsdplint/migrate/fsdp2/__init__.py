@@ -10,10 +10,11 @@ from fsdplint.migrate.fsdp2.gathers import on_all_ranks
 from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.lightning.fabric import early_optimizers
+from fsdplint.migrate.fsdp2.lightning.files import config_files
 from fsdplint.migrate.fsdp2.lightning.strategies import strategies
 from fsdplint.migrate.fsdp2.methods import methods
 from fsdplint.migrate.fsdp2.norms import norms
-from fsdplint.migrate.fsdp2.others import config_files, libraries
+from fsdplint.migrate.fsdp2.others import libraries
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.trainer import trainers

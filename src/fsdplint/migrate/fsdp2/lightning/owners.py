@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from fsdplint.knowledge.lightning_settings import (
     DTYPES,
     OWNER_NAMES,
     PRECISIONS_BY_NAME,
+    UNSUPPORTED,
     is_owner,
     is_trainer,
 )
@@ -47,6 +49,14 @@ class Owner:
         value = self.get(ACCUMULATES)
         is_one = isinstance(value, ir.Constant) and value.value in (None, 1)
         return ACCUMULATOR in self.code.text or (value is not None and not is_one)
+
+    def check(self) -> None:
+        """Raise `NoFixError` if it is given what does not go with the new strategy."""
+        for name, reason in UNSUPPORTED.items():
+            value = self.get(name)
+            given = not isinstance(value, ir.Constant) or value.value
+            if value is not None and given and re.search(reason.words, self.code.slice(value)):
+                raise NoFixError(f"`{name}`: {reason.text}")
 
     @property
     def hides(self) -> bool:
