@@ -48,6 +48,11 @@ def on_one_line(code: Code, value: ir.Expr) -> str:
     text = code.slice(value)
     if code.comments(value.start, value.end) or '"""' in text or "'''" in text:
         return text
+    return joined(text)
+
+
+def joined(text: str) -> str:
+    """Return code without comments on one line."""
     lines = [line.strip() for line in text.splitlines()]
     text = re.sub(r"([(\[{]) ", r"\1", " ".join(lines))
     return re.sub(r",? ([)\]}])", r"\1", text) if len(lines) > 1 else text

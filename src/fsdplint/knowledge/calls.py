@@ -32,7 +32,7 @@ from fsdplint.knowledge.collectives import (
 )
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, FSDP1_STATICS, WRAPPERS
 from fsdplint.knowledge.modules import ADDS_ADAPTERS, CHECKPOINTING, POLICY_FUNCTIONS, TAKES_WEIGHTS
-from fsdplint.knowledge.names import FSDP1, FSDP2_MODULE, FULLY_SHARD
+from fsdplint.knowledge.names import COMPOSABLE_CHECKPOINT, FSDP1, FSDP2_MODULE, FULLY_SHARD
 from fsdplint.knowledge.policies import BFLOAT16, FULL_PRECISION
 from fsdplint.knowledge.scaling import AUTOCASTS
 from fsdplint.knowledge.tensors import IN_PLACE
@@ -126,7 +126,7 @@ RETURNS_ARGUMENT: dict[str, int] = {
     "torch.distributed.tensor.distribute_module": 0,
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper": 0,
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.offload_wrapper": 0,
-    "torch.distributed._composable.checkpoint": 0,
+    COMPOSABLE_CHECKPOINT: 0,
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm": 0,
     "torch.nn.parallel.DistributedDataParallel": 0,
     "torch.nn.DataParallel": 0,

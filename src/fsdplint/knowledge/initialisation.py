@@ -5,7 +5,13 @@ from __future__ import annotations
 from fsdplint.knowledge.calls import COMPILE, INERT_METHODS, STATE_HELPERS
 from fsdplint.knowledge.checkpoints import LOAD, LOAD_STATE_DICT, SET_MODEL_STATE, SET_STATE
 from fsdplint.knowledge.collectives import CLIP_GRAD_NORM, PARALLELIZE_MODULE
-from fsdplint.knowledge.names import FSDP1, FULLY_SHARD, REGISTER_FORWARD, is_optimizer
+from fsdplint.knowledge.names import (
+    COMPOSABLE_CHECKPOINT,
+    FSDP1,
+    FULLY_SHARD,
+    REGISTER_FORWARD,
+    is_optimizer,
+)
 
 # Calls that set the seed PyTorch's initialisers draw by; the last two leave it to the caller.
 SEEDS = frozenset(
@@ -108,7 +114,7 @@ _KEEPING_CALLS = frozenset(
         "functools.partial",
         "itertools.chain",
         COMPILE,
-        "torch.distributed._composable.checkpoint",
+        COMPOSABLE_CHECKPOINT,
         "torch.distributed._composable.replicate",
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing",
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper",

@@ -19,6 +19,7 @@ DEVICE_MESH_PACKAGE = "torch.distributed.device_mesh"
 NN = "torch.nn"
 OPTIM = "torch.optim"
 
+COMPOSABLE_CHECKPOINT = "torch.distributed._composable.checkpoint"
 FULLY_SHARD = "torch.distributed.fsdp.fully_shard"
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 FSDP1_UNITS = f"{FSDP1}.fsdp_modules"

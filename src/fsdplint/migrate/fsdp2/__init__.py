@@ -9,9 +9,12 @@ from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.gathers import on_all_ranks
 from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
+from fsdplint.migrate.fsdp2.lightning.fabric import early_optimizers
+from fsdplint.migrate.fsdp2.lightning.files import config_files
+from fsdplint.migrate.fsdp2.lightning.strategies import strategies
 from fsdplint.migrate.fsdp2.methods import methods
 from fsdplint.migrate.fsdp2.norms import norms
-from fsdplint.migrate.fsdp2.others import libraries, strategies
+from fsdplint.migrate.fsdp2.others import libraries
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.trainer import trainers
@@ -27,7 +30,8 @@ FSDP2 = Migration(
         *(shared_names, norms, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, within(cleared)),
-        *(plugins, prepared_alone, prepared_apart, launches, trainers, strategies, libraries),
+        *(plugins, prepared_alone, prepared_apart, launches, trainers),
+        *(strategies, early_optimizers, config_files, libraries),
     ),
     rules=frozenset(),
     cleanup=unused,

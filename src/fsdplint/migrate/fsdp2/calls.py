@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.names import binders
+from fsdplint.knowledge.lightning_settings import FSDP, NAMES, is_fsdp, kind_of
 from fsdplint.knowledge.names import FSDP1
 from fsdplint.migrate.step import Context
 
@@ -18,6 +19,13 @@ def fsdp1_calls(context: Context, code: Code) -> Iterator[ir.Call]:
     """Yield the calls of FSDP1's class, in any order."""
     for node in code.walk(*FSDP1_WORDS):
         if isinstance(node, ir.Call) and context.name(code, node.func) == FSDP1:
+            yield node
+
+
+def strategy_calls(context: Context, code: Code) -> Iterator[ir.Call]:
+    """Yield the calls that make a strategy of Lightning for FSDP1."""
+    for node in code.walk(NAMES[FSDP]):
+        if isinstance(node, ir.Call) and is_fsdp(kind_of(context.name(code, node.func))):
             yield node
 
 

@@ -1,41 +1,15 @@
-"""Programs that shard in ways that are not rewritten: by Lightning, or by other libraries."""
+"""Programs that shard with other libraries than PyTorch, which are not rewritten."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from fsdplint.configs.lightning import StrategySettings
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
-from fsdplint.knowledge.frameworks import STRATEGY_NAMES
-from fsdplint.knowledge.lightning_settings import CLI, is_fsdp, is_owner, is_trainer, kind_of
 from fsdplint.knowledge.moved_names import COMPOSABLE
 from fsdplint.migrate.step import Context, Found, Kept, kept
 
-_MODEL = (
-    "use `ModelParallelStrategy` by hand: move the model into `configure_model` of the "
-    '`LightningModule`, call `fully_shard(block, mesh=self.device_mesh["data_parallel"])` there '
-    "for each block and for the model, and remove FSDP1's arguments"
-)
-_FABRIC = (
-    "use `ModelParallelStrategy(parallelize_fn=shard)` by hand, with a function "
-    "`shard(model, device_mesh)` that calls "
-    '`fully_shard(block, mesh=device_mesh["data_parallel"])` '
-    "for each block and for the model, and returns the model"
-)
-# What arguments of `FSDPStrategy` are for `fully_shard`, or for the new strategy.
-_ARGUMENTS = {
-    "activation_checkpointing": "call `checkpoint_wrapper` on the blocks",
-    "activation_checkpointing_policy": "call `checkpoint_wrapper` on the blocks",
-    "auto_wrap_policy": "call `fully_shard` on the modules that it wraps",
-    "cpu_offload": "pass `offload_policy=CPUOffloadPolicy()` to `fully_shard`",
-    "device_mesh": "pass `data_parallel_size` and `tensor_parallel_size` to the strategy",
-    "ignored_modules": "pass their parameters as `ignored_params` to `fully_shard`",
-    "mixed_precision": "pass `mp_policy=MixedPrecisionPolicy(…)` to `fully_shard`",
-    "sharding_strategy": "pass `reshard_after_forward` to `fully_shard`",
-    "state_dict_type": "pass `save_distributed_checkpoint` to the strategy",
-}
 _OTHER_LIBRARIES = {
     "fairscale": "it is fairscale's own FSDP; move the program to PyTorch's FSDP1 first",
     "deepspeed": "it shards with DeepSpeed, not with FSDP1; there is no migration from it",
@@ -47,37 +21,6 @@ _LIBRARY_CALLS = re.compile(
     r"|torchtnt\..*(FSDPStrategy|prepare_fsdp))"
 )
 _OF_FSDP = re.compile(r"fsdp|fully_?shard", re.IGNORECASE)
-
-
-def strategies(context: Context) -> Iterator[Found]:
-    """Yield each use of Lightning's FSDP1, with what to do by hand."""
-    for code in context.codes("Strategy", "Trainer", "Fabric"):
-        for node in code.walk("FSDPStrategy", "Trainer", "Fabric"):
-            if not isinstance(node, ir.Call):
-                continue
-            name = context.name(code, node.func)
-            given = [each for each in node.args if each.keyword == "strategy"]
-            if is_fsdp(kind_of(name)):
-                keywords = [each.keyword for each in node.args if each.keyword]
-                yield _kept(code, node, _by_hand("fabric" in name, keywords))
-            elif is_owner(name) and given and _word(code, given[0].value) in STRATEGY_NAMES:
-                offload = ["cpu_offload"] if "offload" in _word(code, given[0].value) else []
-                yield _kept(code, given[0], _by_hand(not is_trainer(name), offload))
-    by_files = any(True for _ in context.codes(CLI))
-    for path, value in context.configs.items():
-        ours = by_files or path in context.given
-        if ours and isinstance(value, StrategySettings) and is_fsdp(value.kind):
-            yield Kept(value.place, f"`{value.name}`", _by_hand(False, list(value.strategy.given)))
-
-
-def _word(code: Code, value: ir.Expr) -> str:
-    meant = code.meaning(value)
-    return str(meant.value) if isinstance(meant, ir.Constant) else ""
-
-
-def _by_hand(is_fabric: bool, arguments: list[str]) -> str:
-    parts = [f"for `{name}` {_ARGUMENTS[name]}" for name in arguments if name in _ARGUMENTS]
-    return "; ".join([_FABRIC if is_fabric else _MODEL, *parts])
 
 
 def libraries(context: Context) -> Iterator[Found]:

@@ -10,6 +10,7 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import argument_of, without
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.lightning_settings import FSDP, NAMES
 from fsdplint.knowledge.policies import (
     CPU_OFFLOAD,
     CPU_OFFLOAD_POLICY,
@@ -19,7 +20,7 @@ from fsdplint.knowledge.policies import (
     OFFLOAD_PARAMS,
     OFFLOAD_POLICY,
 )
-from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls, strategy_calls
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _KEPT = ("param_dtype", "reduce_dtype")
@@ -32,6 +33,8 @@ def policies(context: Context) -> Iterator[Found]:
     The wrappers go first: what their policies cast decides what units cast.
     """
     if any(True for code in context.codes(*FSDP1_WORDS) for _ in fsdp1_calls(context, code)):
+        return
+    if any(True for code in context.codes(NAMES[FSDP]) for _ in strategy_calls(context, code)):
         return
     each_says = _each_says(context)
     for code in context.codes("MixedPrecision", "CPUOffload"):

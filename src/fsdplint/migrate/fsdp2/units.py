@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
@@ -52,7 +52,7 @@ def units(context: Context, code: Code, call: ir.Call, policy: ir.Expr | None) -
         return Units()
     made = definition(code, policy)
     same = made is policy or _means_the_same(code, made, call)
-    test = _test(context, code, made) if same else None
+    test = selected(context, code, made, code.slice) if same else None
     if test is not None:
         return test
     if any(True for _ in context.codes("CustomPolicy")):
@@ -68,51 +68,62 @@ def _means_the_same(code: Code, made: ir.Expr, call: ir.Call) -> bool:
     )
 
 
-def _test(context: Context, code: Code, made: ir.Expr) -> Units | None:
+def selected(
+    context: Context, code: Code, made: ir.Expr, text: Callable[[ir.Expr], str]
+) -> Units | None:
+    """Return what a policy selects if its text shows that.
+
+    Args:
+        text: returns the source of an expression at the place of the new code.
+    """
     name = context.name(code, made.func if isinstance(made, ir.Call) else made)
     if name == ALWAYS_WRAPS:
         return Units("True", what="each module")
     if not isinstance(made, ir.Call) or any(each.star for each in made.args):
         return None
     if name == f"{WRAP}.{MODULE_WRAP_POLICY}":
-        return _of_classes(code, argument_of(made, 0, "module_classes"))
+        return of_classes(code, _value(made, 0, "module_classes"), text)
     if name == f"{WRAP}.CustomPolicy":
-        return _of_function(code, argument_of(made, 0, "lambda_fn"))
+        return _of_function(code, _value(made, 0, "lambda_fn"), text)
     if name != _PARTIAL or not made.args:
         return None
     policy = context.name(code, made.args[0].value)
     if policy == TRANSFORMER_POLICY:
-        return _of_classes(code, argument_of(made, -1, "transformer_layer_cls"))
+        return of_classes(code, _value(made, -1, "transformer_layer_cls"), text)
     if policy == f"{WRAP}._module_wrap_policy":
-        return _of_classes(code, argument_of(made, -1, "module_classes"))
+        return of_classes(code, _value(made, -1, "module_classes"), text)
     if policy == f"{WRAP}.lambda_auto_wrap_policy":
-        return _of_function(code, argument_of(made, -1, "lambda_fn"))
+        return _of_function(code, _value(made, -1, "lambda_fn"), text)
     return None
 
 
-def _of_classes(code: Code, given: ir.Argument | None) -> Units | None:
+def _value(made: ir.Call, position: int, keyword: str) -> ir.Expr | None:
+    given = argument_of(made, position, keyword)
+    return None if given is None else given.value
+
+
+def of_classes(code: Code, given: ir.Expr | None, text: Callable[[ir.Expr], str]) -> Units | None:
+    """Return the units of a collection of classes, None if it has parts that are not known."""
     if given is None:
         return None
-    value = definition(code, given.value)
+    value = definition(code, given)
     if not isinstance(value, ir.Collection) or not value.elements:
-        return Units(f"isinstance(module, tuple({code.slice(given.value)}))", what="each block")
+        return Units(f"isinstance(module, tuple({text(given)}))", what="each block")
     if any(isinstance(each, ir.Starred) for each in value.elements):
         return None
-    names = [code.slice(each) for each in value.elements]
+    names = [text(each) for each in value.elements]
     classes = names[0] if len(names) == 1 else f"({', '.join(names)})"
     return Units(f"isinstance(module, {classes})", what=f"each `{'` and `'.join(names)}`")
 
 
-def _of_function(code: Code, given: ir.Argument | None) -> Units | None:
+def _of_function(code: Code, given: ir.Expr | None, text: Callable[[ir.Expr], str]) -> Units | None:
     """Return the units of ``lambda_auto_wrap_policy``, whose function gets a module alone."""
     if given is None:
         return None
-    function = code.slice(given.value)
-    if isinstance(given.value, ir.Lambda):
+    function = text(given)
+    if isinstance(given, ir.Lambda):
         function = f"({function})"
-    return Units(
-        f"{function}(module)", what=f"each module that `{code.short(given.value)}` selects"
-    )
+    return Units(f"{function}(module)", what=f"each module that `{code.short(given)}` selects")
 
 
 def has_units(context: Context, code: Code, call: ir.Call) -> bool:
@@ -135,7 +146,7 @@ def has_units(context: Context, code: Code, call: ir.Call) -> bool:
     )
 
 
-def loop(code: Code, call: ir.Call, found: Units, model: str, settings: str) -> Iterator[str]:
+def loop(code: Code, call: ir.Node, found: Units, model: str, settings: str) -> Iterator[str]:
     """Yield the lines that shard the units inside ``model``, children before parents.
 
     Args:

@@ -12,6 +12,7 @@ from fsdplint.fixes.imports import Binding, bindings, dropped, qualified
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.checkpoints import LOAD_SHARDED_OPTIMIZER
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, FSDP1_NAMES
+from fsdplint.knowledge.lightning_settings import FSDP, NAMES, is_fsdp, kind_of
 from fsdplint.knowledge.modules import WRAP
 from fsdplint.knowledge.names import FSDP_PACKAGE, canonical
 from fsdplint.knowledge.scaling import SHARDED_SCALER
@@ -21,7 +22,7 @@ from fsdplint.migrate.step import Change, Context, Found
 
 def unused(context: Context) -> Iterator[Found]:
     """Yield a change for each unused definition, or if a file has none, for its imports."""
-    for code in context.codes(FSDP_PACKAGE):
+    for code in context.codes(FSDP_PACKAGE, NAMES[FSDP]):
         changes = list(_definitions(context, code))
         yield from changes or _imports(context, code)
 
@@ -150,4 +151,5 @@ def _imports(context: Context, code: Code) -> Iterator[Change]:
 def _is_fsdp1(binding: Binding) -> bool:
     target = canonical(binding.target)
     others = ("functools", "functools.partial", SHARDED_SCALER, LOAD_SHARDED_OPTIMIZER)
-    return target in FSDP1_NAMES or _of_wrap(target) or target in others
+    ours = target in FSDP1_NAMES or _of_wrap(target) or target in others
+    return ours or is_fsdp(kind_of(target))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed import fsdp
 from torch.distributed.checkpoint import state_dict_loader
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
@@ -67,6 +72,7 @@ class Record:
         wrap(torch.autograd, "backward", self.backward)
         wrap(torch.autocast, "__enter__", self.autocast)
         wrap(Optimizer, "__init__", self.construct)
+        wrap(fsdp, "register_fsdp_forward_method", self.register)
         wrap(nn.Module, "load_state_dict", self.load)
         wrap(state_dict_loader, "load", self.load)
         register_optimizer_step_pre_hook(lambda *_: None if prepares_state() else self._about())
@@ -85,6 +91,21 @@ class Record:
             return original(module, *args, **kwargs)
         finally:
             self._calling = False
+
+    def register(self, original: Any, module: nn.Module, name: str) -> None:
+        """Run ``register_fsdp_forward_method``, and count that method's calls as the module's."""
+        original(module, name)
+        method = getattr(module, name)
+
+        def call(_: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            return method(*args, **kwargs)
+
+        @functools.wraps(inspect.unwrap(method))
+        def registered(unit: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            return self.call(call, unit, *args, **kwargs)
+
+        if isinstance(module, FSDPModule):
+            setattr(module, name, MethodType(registered, module))
 
     def backward(self, original: Any, /, *args: Any, **kwargs: Any) -> None:
         """Run ``torch.autograd.backward``."""

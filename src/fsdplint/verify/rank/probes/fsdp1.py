@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,10 +20,11 @@ _STATIC = (
     *("summon_full_params", "state_dict_type", "set_state_dict_type", "get_state_dict_type"),
     *("optim_state_dict", "optim_state_dict_to_load", "full_optim_state_dict"),
     *("sharded_optim_state_dict", "shard_full_optim_state_dict", "scatter_full_optim_state_dict"),
-    *("flatten_sharded_optim_state_dict", "rekey_optim_state_dict"),
+    "flatten_sharded_optim_state_dict",
 )
 """FSDP1's static methods that do something to a model. `fsdp_modules` only asks whether there is
-anything of FSDP1's, and an empty answer is a right one."""
+anything of FSDP1's, and an empty answer is a right one. `rekey_optim_state_dict` goes by the names
+of the model's parameters, which FSDP2 keeps."""
 _BOUND = ("clip_grad_norm_", "no_sync")
 _SWITCHES = ("set_requires_gradient_sync", "set_requires_all_reduce")
 
@@ -39,7 +40,7 @@ def install(seen: Seen) -> None:
     for name in _SWITCHES:
         wrap(FSDPModule, name, functools.partial(_switch, seen, name))
     wrap(FullyShardedDataParallel, "no_sync", functools.partial(_no_sync, seen))
-    setattr(FSDPModule, "no_sync", _missing(seen))  # noqa: B010  -- FSDP2 has no such attribute
+    setattr(FSDPModule, "__getattr__", _missing(seen))  # noqa: B010  -- mypy: a method
 
 
 def _called(seen: Seen, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -69,22 +70,18 @@ def _no_sync(seen: Seen, original: Any, unit: Any) -> Iterator[None]:
             _note(seen, "no_sync", True)
 
 
-def _missing(seen: Seen) -> property:
-    """Return `no_sync` of an FSDP2 module: its class's own, or none, as without this property.
+def _missing(seen: Seen) -> Callable[[Any, str], Any]:
+    """Return what looks up attributes that FSDP2 modules lack, and notes that one is `no_sync`.
 
-    Where a property raises AttributeError, Python goes on to `nn.Module.__getattr__`, whose error
-    is the one the script has always had.
+    A property of that name would be found by those who look whether a class has it, as Lightning.
     """
 
-    def no_sync(self: Any) -> Any:
-        try:
-            return super(FSDPModule, self).no_sync
-        except AttributeError:
-            if not called_by_torch():
-                _note(seen, "no_sync", False)
-            raise
+    def missing(self: Any, name: str) -> Any:
+        if name == "no_sync" and not called_by_torch():
+            _note(seen, "no_sync", False)
+        return super(FSDPModule, self).__getattr__(name)
 
-    return property(no_sync)
+    return missing
 
 
 def _note(seen: Seen, name: str, on: bool) -> None:

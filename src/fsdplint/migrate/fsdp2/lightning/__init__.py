@@ -1,0 +1,1 @@
+"""Lightning's `FSDPStrategy`, of a trainer or a `Fabric`, to its `ModelParallelStrategy`."""
