@@ -211,7 +211,7 @@ class _Conversion:
         keeping = sorted(possible & KEEPING)
         if not meshes and not keeping:
             return
-        enum = enumeration(self.code, self.imports)
+        enum = enumeration(self.imports)
         chosen = self.text(value)
         if dotted(value) is None:
             chosen = fresh(self.code, self.call, "sharding_strategy")
