@@ -21,6 +21,8 @@ _QUIET = frozenset(
         *("inference_mode", "train", "dict", "list", "tuple", "range", "enumerate", "zip", "len"),
         *("state_dict_type", "FullStateDictConfig", "FullOptimStateDictConfig", "append"),
         *("StateDictOptions", "isinstance", "hasattr", "replace", "startswith", "autocast"),
+        *("load", "load_state_dict", "FileSystemReader", "load_sharded_optimizer_state_dict"),
+        *("optim_state_dict_to_load", "join"),
     }
 )
 
@@ -177,7 +179,7 @@ def _check_quiet(code: Code, statement: ir.Stmt, guarded: Guarded) -> None:
     kinds = (ir.Assign, ir.AugAssign, ir.Expression, ir.For, ir.With, ir.Pass)
     inner = [node for node in ir.walk(statement) if isinstance(node, _STATEMENTS)]
     calls = [node for node in ir.walk(statement) if isinstance(node, ir.Call)]
-    others = (call for call in calls if call is not guarded.call)
+    others = (call for call in calls if call not in (guarded.call, *guarded.others))
     loud = [call for call in others if ir.last_name(call.func) not in _QUIET]
     if loud or not all(isinstance(node, kinds) for node in inner):
         raise NoFixError(

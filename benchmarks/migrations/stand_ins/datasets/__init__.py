@@ -39,3 +39,7 @@ class DatasetDict(dict):
 def load_dataset(path, name=None, split=None, **_):
     parts = {each: Dataset({"text": _LINES}) for each in ("train", "validation", "test")}
     return DatasetDict(parts) if split is None else parts[split.partition("[")[0]]
+
+
+def load_from_disk(path):
+    return Dataset({"text": _LINES})

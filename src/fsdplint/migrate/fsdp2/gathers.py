@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fsdplint.finding import Fix
 from fsdplint.fixes.optimizer_loads import CONVERTS
@@ -14,9 +15,11 @@ from fsdplint.rules.collective_under_rank_guard import missed_collectives, on_ev
 
 def on_all_ranks(context: Context) -> Iterator[Found]:
     """Yield a change for each call that takes or loads a state on some ranks only."""
-    facts = list(missed_collectives(context.program))
+    traces = (*context.program.traces, *context.program.method_traces)
+    program = replace(context.program, traces=traces)
+    facts = list(missed_collectives(program))
     for fact in facts:
         call = fact.collective.call
-        fix = on_every_rank(context.program, fact, facts)
+        fix = on_every_rank(program, fact, facts)
         if call.name in (*METHODS, *TAKES, *CONVERTS) and isinstance(fix, Fix):
-            yield Change(context.program.span(call.site), fix.title, fix.edits)
+            yield Change(program.span(call.site), fix.title, fix.edits)
