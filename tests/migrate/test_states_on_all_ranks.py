@@ -114,4 +114,31 @@ if dist.get_rank() == 0:
         torch.save(scheduler.state_dict(), "scheduler.pt")
 """
     after = only_change(planned(tmp_path, text))
-    assert 'if dist.get_rank() == 0:\n    dcp.save({"model": get_model_state_dict(' in after
+    assert after.endswith("""
+state_dict = get_model_state_dict(model)
+dcp.save({"model": state_dict}, checkpoint_id="checkpoint")
+if dist.get_rank() == 0:
+    torch.save(scheduler.state_dict(), "scheduler.pt")
+""")
+
+
+def test_the_state_is_that_of_the_wrapper(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+model = FSDP(nn.Linear(8, 8))
+if dist.get_rank() == 0:
+    torch.save(model.module.state_dict(), "model.pt")
+"""
+    plan = planned(tmp_path, text)
+    assert only_change(plan).endswith("""
+state_dict = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+if dist.get_rank() == 0:
+    torch.save(state_dict, "model.pt")
+""")
+    ((_, corrected),) = plan.corrected
+    assert corrected.text.endswith("""
+state_dict = model.state_dict()
+if dist.get_rank() == 0:
+    torch.save(state_dict, "model.pt")
+""")
+    (said,) = [each.found for each in plan.of(Change) if each.found.what.startswith("take the")]
+    assert said.differs == "the module inside FSDP1's wrapper may give one rank's shards"
