@@ -151,7 +151,7 @@ def _out_of_context(
     if any(True for _ in conditions(code, place, inner, (place,))):
         raise NoFixError(f"a test in `{code.short(context)}` decides whether this is called")
     moved = _moved(code, context.body, inner, guarded) or []
-    taken = moved or [_whole(code, guarded.call, inner)]
+    taken: list[ir.Node] = [*moved] or [_whole(code, guarded.call, inner)]
     before = [each for each in context.body if each.start < inner.start and each not in moved]
     reads = {name for each in (*taken, *context.items) for name in names_in(each).reads}
     prepared: list[ir.Stmt] = []
