@@ -102,7 +102,8 @@ def proved(program: Program, launcher: Warm) -> Result:
             return Result(program.name, REFUSED, (str(error),))
         request = Request(program.entry, program.arguments[0], 2, None, "cpu", _LIMIT)
         files = overlay(plan.files, folder) if plan.is_complete else {}
-        found = compare(request, folder, files, launcher, lambda _: None)
+        corrected = overlay(plan.corrected, folder) if plan.is_complete else {}
+        found = compare(request, folder, files, launcher, lambda _: None, corrected=corrected)
     if found.after is None:
         return Result(program.name, IDLE, (found.refusal,))
     if any(each.figures == _NOTHING_SHARDED for each in found.before.verdicts):

@@ -13,7 +13,14 @@ from pathlib import Path
 from benchmarks.migrations.programs import Program
 
 _STAND_INS = Path(__file__).with_name("stand_ins")
-_FIGURES = ("losses: ", "parameters: ", "saved: ", "initial parameters: ", "random numbers: ")
+_FIGURES = (
+    "as it is: ",
+    "losses: ",
+    "parameters: ",
+    "saved: ",
+    "initial parameters: ",
+    "random numbers: ",
+)
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "WANDB_MODE": "disabled"}
 
 

@@ -15,7 +15,7 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions, get_model_state_dict, get_optimizer_state_dict)
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType, fully_shard
 
 rank = dist.get_rank()
 full = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -42,6 +42,96 @@ def fixed(text: str) -> str:
 
 
 FIXED = {
+    "the header of a context": (
+        "FSDP1",
+        """\
+if rank == 0 and x is not None:
+    path = "x.pt"
+    kind = StateDictType.FULL_STATE_DICT
+    with FSDP.state_dict_type(
+        model, kind
+    ):
+        # whole
+        state = model.state_dict()
+
+        torch.save(
+            {"model": state},
+            path,
+        )
+        print(path)
+""",
+        """\
+if x is not None:
+    kind = StateDictType.FULL_STATE_DICT
+    with FSDP.state_dict_type(model, kind):
+        # whole
+        state = model.state_dict()
+if rank == 0 and x is not None:
+    path = "x.pt"
+
+    torch.save(
+        {"model": state},
+        path,
+    )
+    print(path)
+""",
+    ),
+    "the header of a context, inline": (
+        "FSDP1",
+        """\
+if rank == 0:
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        torch.save(model.state_dict(), "x.pt")
+""",
+        """\
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+    state_dict = model.state_dict()
+if rank == 0:
+    torch.save(state_dict, "x.pt")
+""",
+    ),
+    "a caller and the function": (
+        "FSDP1",
+        """\
+def save():
+    if rank != 0:
+        return
+    from torch.distributed.fsdp import StateDictType
+
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        state = model.state_dict()
+        torch.save(state, "x.pt")
+
+
+if rank == 0:
+    save()
+""",
+        """\
+def save():
+    from torch.distributed.fsdp import StateDictType
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        state = model.state_dict()
+    if rank != 0:
+        return
+
+    torch.save(state, "x.pt")
+
+
+save()
+""",
+    ),
+    "a checkpoint of all ranks": (
+        "FSDP1",
+        """\
+if rank == 0:
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        dcp.save({"model": model.state_dict()}, checkpoint_id="x")
+""",
+        """\
+with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+    dcp.save({"model": model.state_dict()}, checkpoint_id="x")
+""",
+    ),
     "save": (
         "FSDP2",
         """\
@@ -384,9 +474,9 @@ sd = get_model_state_dict(model, options=full) if rank == 0 else {}
 if rank == 0:
     with FSDP.state_dict_type(model, 1):
         torch.save(model.state_dict(), "x")
+        print(model)
 """,
-        "`with FSDP.state_dict_type(model, 1):` does more than the collective "
-        "needs; move the call before the test by hand",
+        "`with FSDP.state_dict_type(model, 1):` also governs other code; move it by hand",
     ),
     "no_grad": (
         "FSDP2",

@@ -603,7 +603,11 @@ torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     plan = planned(tmp_path, text)
     (said,) = [entry for entry in plan.of(Change) if not entry.found.edits]
     assert (said.line, said.found.what) == (6, "keep `torch.nn.utils.clip_grad_norm_`")
-    assert "fix `clip-grad-util-on-fsdp1` first" in said.found.differs
+    assert said.found.differs.startswith("it takes the norm over all ranks")
+    ((_, corrected),) = plan.corrected
+    assert corrected.text == text.replace(
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)", "model.clip_grad_norm_(1.0)"
+    )
     assert not planned(tmp_path, only_change(plan)).entries
 
 
@@ -720,3 +724,19 @@ if dist.get_rank() == 0:
         "replace `model.state_dict()` by a state dict helper",
         "let every rank call `model.state_dict`",
     ]
+
+
+def test_a_strategy_that_a_method_imports_for_itself_is_imported(tmp_path: Path) -> None:
+    body = """
+def strategy(nodes):
+    from torch.distributed.fsdp import ShardingStrategy
+
+    return ShardingStrategy.SHARD_GRAD_OP if nodes else ShardingStrategy.FULL_SHARD
+
+
+def main(nodes):
+    return FSDP(nn.Linear(4, 4), sharding_strategy=strategy(nodes))
+"""
+    after = only_change(planned(tmp_path, _HEAD + body))
+    assert "from torch.distributed.fsdp import ShardingStrategy, fully_shard\n" in after
+    assert "is not ShardingStrategy.SHARD_GRAD_OP" in after

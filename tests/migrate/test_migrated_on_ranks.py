@@ -13,6 +13,7 @@ from fsdplint.verify.warm_launcher import Warm
 _SAMPLE = (
     "clean/clip_both_generations",
     "clean/materialized_meta_for_fsdp1",
+    "examples/broken/clip_grad_util_on_fsdp1",
     "examples/correct/clip_grad_util_on_fsdp1",
 )
 

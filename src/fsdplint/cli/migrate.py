@@ -209,6 +209,7 @@ def _proved(migration: Migration, plan: Plan, script: str, options: Options) -> 
     return proved(
         request,
         overlay(plan.files, Path.cwd()),
+        corrected=overlay(plan.corrected, Path.cwd()),
         before_ranks=migration.ranks_before,
         shards=migration.shards,
     )

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import COMPOUND
 from fsdplint.files.lexing import indented
-from fsdplint.finding import Edit, Fix, Safety
+from fsdplint.finding import Edit, Fix, Safety, Span
 from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.conditions import conditions
-from fsdplint.fixes.names import clash, fresh, names_in
+from fsdplint.fixes.names import clash, dotted, fresh, names_in
+from fsdplint.fixes.wrapping import on_one_line
 
 # Calls in code around a collective that every rank can make as well.
 _QUIET = frozenset(
@@ -21,6 +22,8 @@ _QUIET = frozenset(
         *("inference_mode", "train", "dict", "list", "tuple", "range", "enumerate", "zip", "len"),
         *("state_dict_type", "FullStateDictConfig", "FullOptimStateDictConfig", "append"),
         *("StateDictOptions", "isinstance", "hasattr", "replace", "startswith", "autocast"),
+        *("load", "load_state_dict", "FileSystemReader", "load_sharded_optimizer_state_dict"),
+        *("optim_state_dict_to_load", "join"),
     }
 )
 
@@ -91,7 +94,7 @@ def _callee(call: ir.Expr) -> ir.Node:
     return call.func if isinstance(call, ir.Call) else call
 
 
-def _inside(node: ir.Node, outer: ir.Node) -> bool:
+def _inside(node: ir.Node | Span, outer: ir.Node | Span) -> bool:
     return outer.start <= node.start and node.end <= outer.end
 
 
@@ -115,6 +118,8 @@ def _out_of_branch(code: Code, guarded: Guarded, place: ir.If) -> list[Edit]:
             "called; test it before, so that all ranks agree"
         )
     condition = _condition(code, guarded, place, arm)
+    if isinstance(statement, ir.With) and _holds_more(statement, guarded):
+        return _out_of_context(code, guarded, place, arm, statement, condition)
     moved = _moved(code, arm, statement, guarded)
     if moved is None:
         earlier = arm[: arm.index(statement)]
@@ -123,6 +128,68 @@ def _out_of_branch(code: Code, guarded: Guarded, place: ir.If) -> list[Edit]:
     if len(moved) == len(arm) and arm is place.body and not place.orelse:
         return _without_test(code, place, guarded.heads(condition))
     return _lifted(code, guarded, place, arm, moved, condition)
+
+
+def _holds_more(context: ir.With, guarded: Guarded) -> bool:
+    """True if a ``with`` statement chooses the type of a state, and also does something else."""
+    calls = [item.value for item in context.items if isinstance(item.value, ir.Call)]
+    chooses = all(ir.last_name(call.func) == "state_dict_type" for call in calls)
+    plain = len(calls) == len(context.items) and not guarded.around
+    return plain and chooses and bool(_loud(context, guarded))
+
+
+def _out_of_context(
+    code: Code,
+    guarded: Guarded,
+    place: ir.If,
+    arm: Sequence[ir.Stmt],
+    context: ir.With,
+    condition: str,
+) -> list[Edit]:
+    """Move the call out with the header of its ``with`` statement, and leave the rest without."""
+    inner = next(s for s in context.body if _inside(guarded.call, s))
+    if any(True for _ in conditions(code, place, inner, (place,))):
+        raise NoFixError(f"a test in `{code.short(context)}` decides whether this is called")
+    moved = _moved(code, context.body, inner, guarded) or []
+    taken: list[ir.Node] = [*moved] or [_whole(code, guarded.call, inner)]
+    before = [each for each in context.body if each.start < inner.start and each not in moved]
+    reads = {name for each in (*taken, *context.items) for name in names_in(each).reads}
+    prepared: list[ir.Stmt] = []
+    for earlier in reversed(arm[: arm.index(context)]):
+        if clash(reads, names_in(earlier).writes):
+            _check_quiet(code, earlier, guarded)
+            prepared.insert(0, earlier)
+            reads |= names_in(earlier).reads
+    _check_unwritten(code, guarded, guarded.call, before)
+    others = [each for each in arm if each not in (context, *prepared)]
+    _check_order(code, guarded, place, [*others, *before], [*prepared, *moved])
+    _check_governs_nothing_else(code, context, taken)
+    if moved:
+        extents = [code.extent(each) for each in moved]
+        body = "".join(_reindented(code, start, end, moved[0]) for start, end in extents)
+        edits = [code.delete_lines(start, end) for start, end in extents]
+    else:
+        name = fresh(code, guarded.call, guarded.name)
+        body = f"{name} = {code.slice(taken[0])}{code.newline}"
+        edits = [code.edit(taken[0].start, taken[0].end, name)]
+    header = f"with {', '.join(on_one_line(code, item.value) for item in context.items)}:"
+    extents = [code.extent(each) for each in prepared]
+    head = "".join(_reindented(code, start, end, context) for start, end in extents)
+    text = head + _under(code, (header,), body, "")
+    lines = _under(code, guarded.heads(condition), text, code.indentation(place))
+    edits += [code.delete_lines(start, end) for start, end in extents]
+    kept = [e for e in code.unwrapped(context) if not any(_inside(e.span, d.span) for d in edits)]
+    return [code.insert_lines(code.line_start(place.start), lines), *edits, *kept]
+
+
+def _check_governs_nothing_else(code: Code, context: ir.With, taken: Sequence[ir.Node]) -> None:
+    """Raise where what stays of a block that chooses the type of states uses the model."""
+    calls = [item.value for item in context.items if isinstance(item.value, ir.Call)]
+    models = {dotted(each.value) for call in calls for each in call.args[:1]} - {None}
+    nodes = (node for each in context.body for node in ir.walk(each))
+    used = {dotted(node) for node in nodes if not any(_inside(node, each) for each in taken)}
+    if models & used:
+        raise NoFixError(f"`{code.short(context)}` also governs other code; move it by hand")
 
 
 def _arm(code: Code, guarded: Guarded, place: ir.If) -> tuple[ir.Stmt, ...]:
@@ -174,16 +241,23 @@ def _moved(
 
 def _check_quiet(code: Code, statement: ir.Stmt, guarded: Guarded) -> None:
     """Raises where a statement does more than its variables show."""
-    kinds = (ir.Assign, ir.AugAssign, ir.Expression, ir.For, ir.With, ir.Pass)
-    inner = [node for node in ir.walk(statement) if isinstance(node, _STATEMENTS)]
-    calls = [node for node in ir.walk(statement) if isinstance(node, ir.Call)]
-    others = (call for call in calls if call is not guarded.call)
-    loud = [call for call in others if ir.last_name(call.func) not in _QUIET]
-    if loud or not all(isinstance(node, kinds) for node in inner):
+    if _loud(statement, guarded):
         raise NoFixError(
             f"`{code.short(statement)}` does more than the collective needs; "
             "move the call before the test by hand"
         )
+
+
+def _loud(statement: ir.Stmt, guarded: Guarded) -> list[ir.Node]:
+    """Return what a statement does beside what its variables show."""
+    kinds = (ir.Assign, ir.AugAssign, ir.Expression, ir.For, ir.With, ir.Pass)
+    nodes = list(ir.walk(statement))
+    own = (guarded.call, *guarded.others)
+    calls = [node for node in nodes if isinstance(node, ir.Call) and node not in own]
+    return [
+        *(node for node in nodes if isinstance(node, _STATEMENTS) and not isinstance(node, kinds)),
+        *(call for call in calls if ir.last_name(call.func) not in _QUIET),
+    ]
 
 
 _STATEMENTS = (*COMPOUND, ir.Return, ir.Raise, ir.Delete, ir.Break, ir.Continue, ir.Assign, ir.Pass)

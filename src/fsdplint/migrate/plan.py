@@ -72,6 +72,7 @@ class Plan:
         late: such findings on names that some of the releases lack that the project admits.
         unasked: the keys of answers that no question asks for.
         only_root: the migration found no blocks to shard beside the root of the model.
+        corrected: the files in which the program as it is has mistakes, and each without them.
     """
 
     entries: tuple[Entry, ...]
@@ -81,6 +82,7 @@ class Plan:
     late: tuple[Finding, ...] = ()
     unasked: tuple[str, ...] = ()
     only_root: bool = False
+    corrected: tuple[tuple[SourceFile, SourceFile], ...] = ()
 
     def of(self, kind: type[Found]) -> list[Entry]:
         """Return the entries of one kind."""
@@ -184,6 +186,7 @@ class _Run:
         self.answers = answers
         self.sources: dict[str, SourceFile] = {}
         self.changed: dict[str, SourceFile] = {}
+        self.corrected: dict[str, SourceFile] = {}
         self.passes: list[_Pass] = []
         self.entries: list[Entry] = []
         self.kept: list[tuple[str, range]] = []
@@ -214,6 +217,7 @@ class _Run:
             tuple(f for f in new if f.rule in _OF_RELEASES),
             tuple(sorted(self.answers.keys() - self.asked)) if last is not None else (),
             last is not None and self._shards_only_roots(last.program),
+            tuple((self.sources[path], new) for path, new in sorted(self.corrected.items())),
         )
 
     def _shards_only_roots(self, program: Program) -> bool:
@@ -241,6 +245,7 @@ class _Run:
                 return None
             if not changes:
                 return context
+            self._correct(changes)
             self._apply(changes)
         raise MigrationError(f"the steps do not end after {PASSES} passes, please report it")
 
@@ -250,8 +255,17 @@ class _Run:
         changes = _together(each for each in found if isinstance(each, Change))
         if changes:
             self._note(context, changes)
+            first = self.changed == self.corrected
             self._apply(changes)
+            self.corrected = dict(self.changed) if first else self.corrected
         return bool(changes)
+
+    def _correct(self, changes: Sequence[Change]) -> None:
+        """Keep the program without its mistakes, if nothing but these has been changed so far."""
+        if self.changed != self.corrected:
+            return
+        edits = _by_path(edit for change in changes for edit in change.corrects)
+        self.corrected |= {path: _edited(self._source(path), each) for path, each in edits.items()}
 
     def _counts(self, finding: Finding) -> bool:
         tolerated = finding.fix is None and finding.rule in self.migration.tolerated
@@ -324,9 +338,7 @@ class _Run:
                 self.kept.append((path, range(line, end + 1)))
 
     def _apply(self, changes: Sequence[Change]) -> None:
-        edits: dict[str, list[Edit]] = {}
-        for edit in dict.fromkeys(edit for change in changes for edit in change.edits):
-            edits.setdefault(edit.span.path, []).append(edit)
+        edits = _by_path(edit for change in changes for edit in change.edits)
         imports = (each for change in changes for each in change.imports)
         for edit in together(imports):
             edits.setdefault(edit.span.path, []).append(edit)
@@ -374,6 +386,13 @@ class _Run:
             if not changes:
                 return
             self._apply(changes)
+
+
+def _by_path(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
+    found: dict[str, list[Edit]] = {}
+    for edit in dict.fromkeys(edits):
+        found.setdefault(edit.span.path, []).append(edit)
+    return found
 
 
 def _edited(source: SourceFile, edits: Sequence[Edit]) -> SourceFile:

@@ -29,6 +29,7 @@ class Change:
         edits: all of them are made, or none.
         imports: the names that the new code uses; their edits are made for all changes together.
         differs: what is different afterwards, one sentence without a full stop; "" if nothing is.
+        corrects: what mends a mistake of the program as it is, if that is what is different.
     """
 
     span: Span
@@ -36,6 +37,7 @@ class Change:
     edits: tuple[Edit, ...]
     imports: tuple[Imports, ...] = ()
     differs: str = ""
+    corrects: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def reports(program: Program) -> Iterator[Report]:
                 program.evidence(fact.shard.site, "an FSDP1 module from here on"),
                 *program.conditions(site, fact.shard.site),
             ),
-            partial(_fix, program, fact),
+            partial(clip_over_all_ranks, program, fact),
         )
 
 
@@ -64,7 +64,8 @@ def _consequence(fact: LocalNorm) -> str:
     return "every rank clips by a different factor"
 
 
-def _fix(program: Program, fact: LocalNorm) -> Fix | Declined:
+def clip_over_all_ranks(program: Program, fact: LocalNorm) -> Fix | Declined:
+    """Call FSDP1's own method instead of the function."""
     site = fact.call.site
     assert isinstance(site.node, ir.Call)
     if fact.call.name.endswith("get_total_norm"):

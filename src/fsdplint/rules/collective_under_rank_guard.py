@@ -276,9 +276,9 @@ def on_every_rank(
 ) -> Fix | Declined:
     """Moves the call out of the branch, below the header ``around`` of a statement."""
     guard, (path, node) = fact.guards[0], fact.chain[0]
-    if len(fact.guards) > 1:
-        return Declined("several tests exclude ranks; move the call out of all of them by hand")
     code = Code.of(program.tree(path))
+    if any(code.function(each.test) is code.function(guard.test) for each in fact.guards[1:]):
+        return Declined("several tests exclude ranks; move the call out of all of them by hand")
     if guard.path != path or code.function(guard.test) is not code.function(node):
         return Declined(
             "the test and the call are in functions without a common caller; "

@@ -25,6 +25,7 @@ from fsdplint.verify.workspace import VerifyError, workspace
 
 # Violated, it costs memory and changes no value. A program without FSDP holds the whole model, too.
 _BLOCKS = "blocks"
+_CORRECTED = "compared instead: the script with the mistakes corrected that the plan names"
 _RECORDING = {
     "record": "what it computes and saves",
     "gradients": "its losses",
@@ -65,6 +66,7 @@ def compare(
     launcher: Launcher,
     progress: Callable[[str], None],
     *,
+    corrected: Mapping[str, bytes] | None = None,
     before_ranks: int | None = None,
     shards: bool = True,
 ) -> Equivalence:
@@ -72,6 +74,8 @@ def compare(
 
     Args:
         overlay: the migrated files, by their path in the directory.
+        corrected: the files as they are without mistakes that the migration corrects; compared if
+            the script as it is does something else.
         before_ranks: how many ranks the script is for before the migration, if not as many as after
             it. The runs on so many are compared; the run on the request's must only train.
         shards: the migrated script has to use ``fully_shard``.
@@ -80,40 +84,68 @@ def compare(
         VerifyError: as `verify`.
     """
     check_request(request, directory)
-    with workspace() as folder:
+    comparison = _Comparison(
+        request, directory, overlay, launcher, progress, before_ranks or request.ranks, shards
+    )
+    found = comparison.run({})
+    if not found.refusal or not corrected:
+        return found
+    second = comparison.run(corrected)
+    if second.refusal == found.refusal:
+        return found
+    return replace(second, figures=(f"as it is: {found.refusal}", _CORRECTED, *second.figures))
 
-        def run(name: str, overlay: Mapping[str, bytes], ranks: int, origin: str) -> _Recorded:
-            record = folder / name
-            record.mkdir()
-            wanted = replace(request, ranks=ranks, record=str(record), origin=origin)
-            found = observe(wanted, directory, overlay, launcher, progress)
-            return _Recorded(found, judge(wanted, found), record)
 
-        ranks = before_ranks or request.ranks
-        progress("running the original script")
-        before = run("before", {}, ranks, "")
-        if reason := _failure(before, "the script fails before the migration") or _idle(before):
-            return Equivalence(before.verification, None, (), reason)
-        progress("running the migrated script")
-        after = run("after", overlay, ranks, str(before.folder))
-        trained = after
-        if ranks != request.ranks:
-            progress(f"running the migrated script on {plural(request.ranks, 'rank')}")
-            trained = run("trained", overlay, request.ranks, "")
-        for one in (after, trained)[: 1 + (trained is not after)]:
-            if reason := _unsound(one, before, shards):
-                return Equivalence(before.verification, trained.verification, (), reason)
-        found, seen = _compared(before, after)
-        reason = idle(found) or structure(found, seen)
-        if not reason and (reason := values(found, seen)):
-            progress("running the original script again")
-            again = run("again", {}, ranks, str(before.folder))
-            if not _failure(again, "it fails") and (differ := values(*_compared(before, again))):
-                reason = f"two runs of the original script differ, too: {differ}"
-        if not reason and trained is not after:
-            reason = _does_not_train(trained)
-        shown = (*figures(found, seen), _clauses(trained))
-        return Equivalence(before.verification, trained.verification, shown, reason)
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """The arguments of `compare`."""
+
+    request: Request
+    directory: Path
+    overlay: Mapping[str, bytes]
+    launcher: Launcher
+    progress: Callable[[str], None]
+    ranks: int
+    shards: bool
+
+    def run(self, original: Mapping[str, bytes]) -> Equivalence:
+        """Compare the script with the `original` files and with the migrated ones."""
+        request, ranks, progress = self.request, self.ranks, self.progress
+        with workspace() as folder:
+
+            def run(name: str, overlay: Mapping[str, bytes], ranks: int, origin: str) -> _Recorded:
+                record = folder / name
+                record.mkdir()
+                wanted = replace(request, ranks=ranks, record=str(record), origin=origin)
+                found = observe(wanted, self.directory, overlay, self.launcher, progress)
+                return _Recorded(found, judge(wanted, found), record)
+
+            progress("running the original script")
+            before = run("before", original, ranks, "")
+            if reason := _failure(before, "the script fails before the migration") or _idle(before):
+                return Equivalence(before.verification, None, (), reason)
+            progress("running the migrated script")
+            after = run("after", self.overlay, ranks, str(before.folder))
+            trained = after
+            if ranks != request.ranks:
+                progress(f"running the migrated script on {plural(request.ranks, 'rank')}")
+                trained = run("trained", self.overlay, request.ranks, "")
+            for one in (after, trained)[: 1 + (trained is not after)]:
+                if reason := _unsound(one, before, self.shards):
+                    return Equivalence(before.verification, trained.verification, (), reason)
+            found, seen = _compared(before, after)
+            reason = idle(found) or structure(found, seen)
+            if not reason and (reason := values(found, seen)):
+                progress("running the original script again")
+                again = run("again", original, ranks, str(before.folder))
+                if not _failure(again, "it fails") and (
+                    differ := values(*_compared(before, again))
+                ):
+                    reason = f"two runs of the original script differ, too: {differ}"
+            if not reason and trained is not after:
+                reason = _does_not_train(trained)
+            shown = (*figures(found, seen), _clauses(trained))
+            return Equivalence(before.verification, trained.verification, shown, reason)
 
 
 def _compared(before: _Recorded, after: _Recorded) -> tuple[Compared, Losses]:
@@ -179,6 +211,7 @@ def proved(
     request: Request,
     overlay: Mapping[str, bytes],
     *,
+    corrected: Mapping[str, bytes] | None = None,
     before_ranks: int | None = None,
     shards: bool = True,
 ) -> bool:
@@ -197,6 +230,7 @@ def proved(
         with status_line() as progress, Warm() as launcher:
             found = compare(
                 *(request, directory, overlay, launcher, progress),
+                corrected=corrected,
                 before_ranks=before_ranks,
                 shards=shards,
             )

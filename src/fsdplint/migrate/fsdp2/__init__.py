@@ -6,7 +6,7 @@ from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone, prepared_
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
-from fsdplint.migrate.fsdp2.gathers import on_all_ranks
+from fsdplint.migrate.fsdp2.gathers import mistakes
 from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.lightning.fabric import early_optimizers
@@ -35,6 +35,6 @@ FSDP2 = Migration(
     ),
     rules=frozenset(),
     cleanup=unused,
-    first=within(on_all_ranks),
+    first=within(mistakes),
     leftovers=leftovers,
 )

@@ -1,22 +1,58 @@
-"""States that FSDP1 gathers under `if rank == 0:`, where the job hangs."""
+"""States that FSDP1 gathers under `if rank == 0:`, where the job hangs, or in part alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Shard
 from fsdplint.finding import Fix
+from fsdplint.fixes.code import Code
 from fsdplint.fixes.optimizer_loads import CONVERTS
 from fsdplint.fixes.state_calls import TAKES
+from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.checkpoints import LOADS, SAVES
 from fsdplint.migrate.fsdp2.state_calls import METHODS
 from fsdplint.migrate.step import Change, Context, Found
 from fsdplint.rules.collective_under_rank_guard import missed_collectives, on_every_rank
 
+_STATES = (*METHODS, *TAKES, *CONVERTS, *SAVES, *LOADS)
+
+
+def mistakes(context: Context) -> Iterator[Found]:
+    """Yield a change for each state that FSDP1 does not give, or not whole."""
+    yield from of_the_wrapper(context)
+    yield from on_all_ranks(context)
+
 
 def on_all_ranks(context: Context) -> Iterator[Found]:
-    """Yield a change for each call that takes or loads a state on some ranks only."""
-    facts = list(missed_collectives(context.program))
+    """Yield a change for each call that takes, loads or saves a state on some ranks only."""
+    traces = (*context.program.traces, *context.program.method_traces)
+    program = replace(context.program, traces=traces)
+    facts = list(missed_collectives(program))
     for fact in facts:
         call = fact.collective.call
-        fix = on_every_rank(context.program, fact, facts)
-        if call.name in (*METHODS, *TAKES, *CONVERTS) and isinstance(fix, Fix):
-            yield Change(context.program.span(call.site), fix.title, fix.edits)
+        fix = on_every_rank(program, fact, facts)
+        if call.name in _STATES and isinstance(fix, Fix):
+            yield Change(program.span(call.site), fix.title, fix.edits)
+
+
+def of_the_wrapper(context: Context) -> Iterator[Found]:
+    """Yield a change for each state of the module inside FSDP1's wrapper.
+
+    Of what no inner wrapper holds, it has one rank's shards (run on torch 2.13).
+    """
+    for trace in (*context.program.traces, *context.program.method_traces):
+        wrapped = [each for each in trace.of(Shard) if each.generation is Generation.FSDP1]
+        for call in trace.calls("state_dict"):
+            method = call.site.node.func if isinstance(call.site.node, ir.Call) else None
+            inner = method.value if isinstance(method, ir.Attribute) else None
+            if not isinstance(inner, ir.Attribute) or inner.attr != "module":
+                continue
+            if any(each.module is call.receiver and each.time < call.time for each in wrapped):
+                code = Code.of(context.program.tree(call.site.path))
+                model = code.slice(inner.value)
+                edit = code.edit(inner.value.end, inner.end, "")
+                differs = "the module inside FSDP1's wrapper may give one rank's shards"
+                yield Change(code.span(inner), f"take the state of `{model}`", (edit,), (), differs)

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.clipping import local_norms
+from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.migrate.step import Change, Context, Found
+from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_over_all_ranks
 
 _DIFFERS = (
     "it takes the norm over all ranks, no longer that of each rank's own shards, so training "
-    "changes; to prove the rest of the migration, fix `clip-grad-util-on-fsdp1` first"
+    "changes"
 )
 
 
@@ -24,5 +26,7 @@ def norms(context: Context) -> Iterator[Found]:
         site, call = fact.call.site, fact.call.site.node
         if site.path in context.files and isinstance(call, ir.Call):
             code = Code.of(context.program.tree(site.path))
-            span = code.span(call)
-            yield Change(span, f"keep `{code.short(call.func)}`", (), (), _DIFFERS)
+            fix = clip_over_all_ranks(context.program, fact)
+            corrects = fix.edits if isinstance(fix, Fix) else ()
+            what = f"keep `{code.short(call.func)}`"
+            yield Change(code.span(call), what, (), (), _DIFFERS, corrects)

@@ -211,7 +211,7 @@ class _Conversion:
         keeping = sorted(possible & KEEPING)
         if not meshes and not keeping:
             return
-        enum = enumeration(self.code, self.imports)
+        enum = enumeration(self.imports)
         chosen = self.text(value)
         if dotted(value) is None:
             chosen = fresh(self.code, self.call, "sharding_strategy")
@@ -270,12 +270,17 @@ class _Conversion:
         self.settings.shared["offload_policy"] = self.text(value)
 
     def ignored_modules(self, value: ir.Expr) -> None:
-        self._ignored(f"{{p for m in {self.text(value)} for p in m.parameters()}}")
+        self._ignored(f"{{p for m in {self._given(value)} for p in m.parameters()}}")
 
     def ignored_states(self, value: ir.Expr) -> None:
         nn = self.imports.module(NN, "nn")
         states = f"(each.parameters() if isinstance(each, {nn}.Module) else [each])"
-        self._ignored(f"{{p for each in {self.text(value)} for p in {states}}}")
+        self._ignored(f"{{p for each in {self._given(value)} for p in {states}}}")
+
+    def _given(self, value: ir.Expr) -> str:
+        """Return the source of a collection that FSDP1 takes, and does without if it is None."""
+        made = isinstance(definition(self.code, value), (ir.Collection, ir.Comprehension, ir.Call))
+        return self.text(value) if made else f"{self.text(value)} or ()"
 
     def _ignored(self, text: str) -> None:
         name = fresh(self.code, self.call, "ignored_params")

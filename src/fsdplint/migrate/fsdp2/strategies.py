@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsdplint.engine import ir
-from fsdplint.fixes.code import Code
-from fsdplint.fixes.imports import Imports, bindings
+from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.fsdp import SHARDING_STRATEGIES
-from fsdplint.knowledge.names import canonical
 from fsdplint.migrate.step import Context
 
 _ENUM = SHARDING_STRATEGIES.rstrip(".")
@@ -35,10 +33,9 @@ def mentioned(context: Context) -> frozenset[str] | None:
     return frozenset(found) or None
 
 
-def enumeration(code: Code, imports: Imports) -> str:
-    """Return the name of the enumeration in a file."""
-    known = (each.name for each in bindings(code) if canonical(each.target) == _ENUM)
-    return next(known, "") or imports.name(*_ENUM.rsplit(".", 1))
+def enumeration(imports: Imports) -> str:
+    """Return the name of the enumeration where `imports` are used."""
+    return imports.name(*_ENUM.rsplit(".", 1))
 
 
 def is_one_of(value: str, enum: str, kinds: Sequence[str], *, negated: bool = False) -> str:
