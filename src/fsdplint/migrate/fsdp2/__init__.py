@@ -7,6 +7,7 @@ from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, te
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.gathers import on_all_ranks
+from fsdplint.migrate.fsdp2.launch_lines import launch_lines
 from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.methods import methods
@@ -27,7 +28,8 @@ FSDP2 = Migration(
         *(shared_names, norms, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, within(cleared)),
-        *(plugins, prepared_alone, prepared_apart, launches, trainers, strategies, libraries),
+        *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
+        *(trainers, strategies, libraries),
     ),
     rules=frozenset(),
     cleanup=unused,

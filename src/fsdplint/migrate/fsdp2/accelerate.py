@@ -25,6 +25,7 @@ from fsdplint.knowledge.accelerate_settings import (
     NOT_HANDED_OUT,
     PLUGIN_CLASSES,
     PRECISION_WITH_2,
+    RESHARD_APPLIES_WITH_2,
     RESHARDS,
     STATE_TYPES,
     STRATEGIES,
@@ -188,6 +189,7 @@ class _Conversion:
         self.gone.add(name)
         if not RESHARDS[kind]:
             self.added[RESHARD] = "False"
+            self.differs += [RESHARD_APPLIES_WITH_2] if name == RESHARD else []
 
     def _asked(self, value: ir.Expr) -> str:
         text = f"Which strategy does `{self.code.short(value)}` select?"
