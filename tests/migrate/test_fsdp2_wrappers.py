@@ -512,6 +512,13 @@ def step(trainer, loss, accelerator, last):
             loss.backward()
     accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
     return trainer.model.clip_grad_norm_(1.0)
+
+
+def other(config, trained):
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    accelerator.clip_grad_norm_(trained, config.max_norm)
 """
     asked = planned(tmp_path, text)
     keys = [entry.key for entry in asked.of(Question)]
@@ -530,6 +537,13 @@ def step(trainer, loss, accelerator, last):
             trainer.model.set_requires_gradient_sync(True)
     accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
     return torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0).full_tensor()
+
+
+def other(config, trained):
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    accelerator.clip_grad_norm_(trained, config.max_norm)
 """)
     kept = only_change(planned(tmp_path, text, dict.fromkeys(keys, "no")))
     assert "trainer.model.no_sync()" in kept

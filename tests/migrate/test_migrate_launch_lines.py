@@ -122,11 +122,15 @@ accelerate launch "${OPTIONS[@]}" train.py
     }
 
 
+_ANSWERS = {"launched-with": "yes", "fsdp-version": "1", "sharding-strategy": "another"}
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ("--fsdp_sharding_strategy HYBRID_SHARD", "FSDP2 has no strategy `HYBRID_SHARD`"),
         ("--fsdp_sharding_strategy $1", "the value of `fsdp_sharding_strategy` is not known"),
+        ("--fsdp_sharding_strategy 3", "train with DDP instead"),
         ("--fsdp_sharding_strategy MOST", "`MOST` is no strategy"),
         ("--fsdp_auto_wrap_policy SIZE_BASED_WRAP", "also a `ModuleList`, which fails"),
         ("--fsdp_state_dict_type LOCAL_STATE_DICT", "FSDP2 does not take"),
@@ -151,9 +155,47 @@ def test_options_that_stay(tmp_path: Path, options: str, reason: str) -> None:
         shared = "SHARED=(--fsdp_sharding_strategy 1)\n"
         other = 'accelerate launch --use_fsdp "${SHARED[@]}" other.py\n'
         files["run.sh"] = shared + line(options) + other
-    (entry,) = planned(tmp_path, files, **{"launched-with": "yes", "fsdp-version": "1"}).of(Kept)
+    (entry,) = planned(tmp_path, files, **_ANSWERS).of(Kept)
     assert isinstance(entry.found, Kept)
     assert reason in entry.found.reason
+
+
+def test_unknown_strategy_is_asked(tmp_path: Path) -> None:
+    options = '--fsdp_sharding_strategy "${STRATEGY:-FULL_SHARD}" --fsdp_state_dict_type 3'
+    files = {"train.py": CODE, "run.sh": line(options)}
+    (entry,) = planned(tmp_path, files).of(Question)
+    assert entry.key == "run.sh:1:sharding-strategy"
+    new = "--fsdp_version 2 --fsdp_reshard_after_forward false --fsdp_state_dict_type 3"
+    plan = planned(tmp_path, files, **{"sharding-strategy": "shard-grad-op"})
+    assert migrated(plan) == {"run.sh": line(new)}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "srun bash -c 'accelerate launch --use_fsdp train.py'",
+        'COMMAND=(accelerate launch)\nCOMMAND+=(--use_fsdp)\n"${COMMAND[@]}" train.py',
+        'ARGS="--use_fsdp --fsdp_offload_params true"\naccelerate launch $ARGS train.py',
+    ],
+)
+def test_options_that_are_not_read(tmp_path: Path, script: str) -> None:
+    """Of options in no line that is understood the plan says so, if they are for the program."""
+    files = {"train.py": CODE, "run.sh": f"{script}\necho accelerate launch --use_fsdp\n"}
+    (kept,) = planned(tmp_path, files, **{"launched-with": "yes"}).of(Kept)
+    assert isinstance(kept.found, Kept)
+    assert "are in no line that fsdplint understands" in kept.found.reason
+    assert not planned(tmp_path, files, **{"launched-with": "no"}).entries
+    files["run.sh"] = files["run.sh"].replace("--use_fsdp", "--use_fsdp --fsdp_version 2")
+    assert not planned(tmp_path, files, **{"launched-with": "yes"}).entries
+
+
+def test_variable_that_names_accelerate(tmp_path: Path) -> None:
+    head = "ACCELERATE_BIN=${ACCELERATE_BIN:-accelerate}\n"
+    before, after = (
+        head + line(options).replace("accelerate launch", '"${ACCELERATE_BIN}" launch')
+        for options in _OPTIONS["none"]
+    )
+    assert migrated(planned(tmp_path, {"train.py": CODE, "run.sh": before})) == {"run.sh": after}
 
 
 def test_older_releases(tmp_path: Path) -> None:

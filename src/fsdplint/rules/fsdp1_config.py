@@ -35,6 +35,11 @@ RULE = declare(
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
+_BY_HAND = {
+    "NO_SHARD": "train with DDP instead",
+    "HYBRID_SHARD": "give both sizes in `parallelism_config` instead, by hand",
+}
+_BY_HAND["HYBRID_SHARD_ZERO2"] = _BY_HAND["HYBRID_SHARD"]
 
 
 def config_reports(config: AccelerateConfig) -> Iterator[Report]:
@@ -80,7 +85,9 @@ def obstacle(config: AccelerateConfig) -> str:
         return f"`{strategy.value}` is no strategy; correct it by hand"
     for each in filter(None, (strategy, reshard)):
         if STRATEGIES.get(each.word, "FULL_SHARD") not in RESHARDS:
-            return f"FSDP2 has no strategy `{each.value}`; convert the settings by hand"
+            return (
+                f"FSDP2 has no strategy `{each.value}`; {_BY_HAND[STRATEGIES[each.word]]} by hand"
+            )
     if states and states.word not in CONVERTED:
         return f"FSDP2 does not take `{STATES}` {states.value}; convert the settings by hand"
     if policy and policy.word == WRAPS_BY_SIZE:

@@ -59,7 +59,7 @@ from fsdplint.rules.prepare_called_apart import prepared_apart as apart
 _VERSION, _STRATEGY = "fsdp_version", "sharding_strategy"
 _SYNC, _RAM_EFFICIENT = "sync_module_states", "cpu_ram_efficient_loading"
 _MODULES = f"{WRAP}.{MODULE_WRAP_POLICY}"
-_ANSWERS = {"full-shard": "FULL_SHARD", "shard-grad-op": "SHARD_GRAD_OP", "another": ""}
+STRATEGY_ANSWERS = {"full-shard": "FULL_SHARD", "shard-grad-op": "SHARD_GRAD_OP", "another": ""}
 _BY_HAND = {
     "NO_SHARD": "use DDP: pass no `fsdp_plugin`",
     "HYBRID_SHARD": (
@@ -193,8 +193,8 @@ class _Conversion:
 
     def _asked(self, value: ir.Expr) -> str:
         text = f"Which strategy does `{self.code.short(value)}` select?"
-        question = Question(self.span, "sharding-strategy", text, tuple(_ANSWERS))
-        return _ANSWERS.get(self.context.decided(question), "")
+        question = Question(self.span, "sharding-strategy", text, tuple(STRATEGY_ANSWERS))
+        return STRATEGY_ANSWERS.get(self.context.decided(question), "")
 
     def wrap_policy(self) -> None:
         value = self.given.get(POLICY)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from fsdplint.configs.accelerate import AccelerateConfig
+from fsdplint.configs.accelerate import AccelerateConfig, Setting
 from fsdplint.configs.launch_lines import Launch, LaunchScript, Option
 from fsdplint.configs.launch_variables import variables
 from fsdplint.configs.launched import (
@@ -17,9 +17,11 @@ from fsdplint.configs.launched import (
     settings_with,
     turned_on,
 )
+from fsdplint.configs.nodes import UNKNOWN, Scalar
 from fsdplint.finding import Edit, Span
-from fsdplint.knowledge.accelerate_settings import NO_FSDP2, STATES, VERSION, has_fsdp2
+from fsdplint.knowledge.accelerate_settings import NO_FSDP2, STATES, STRATEGY, VERSION, has_fsdp2
 from fsdplint.knowledge.launch_options import ACCELERATE
+from fsdplint.migrate.fsdp2.accelerate import STRATEGY_ANSWERS
 from fsdplint.migrate.fsdp2.launches import differences, if_launched
 from fsdplint.migrate.step import Change, Context, Found, Kept, Question
 from fsdplint.rules.fsdp1_config import added_with_2, obstacle, with_2
@@ -44,6 +46,14 @@ def launch_lines(context: Context) -> Iterator[Found]:
                     yield found
                 elif not runs or script.path in context.given:
                     yield from if_launched(context, found)
+        for word in script.unread:
+            reason = (
+                "these options of `accelerate launch` are in no line that fsdplint understands; "
+                f"pass `--{VERSION} 2` and convert them by hand"
+            )
+            kept = Kept(script.span(word.start, word.end), "options for FSDP", reason)
+            if f"{VERSION} 2" not in script.text[word.start : word.end].replace("=", " "):
+                yield from if_launched(context, kept)
 
 
 def _migrated(context: Context, script: LaunchScript, launch: Launch) -> Iterator[Found]:
@@ -60,12 +70,31 @@ def _migrated(context: Context, script: LaunchScript, launch: Launch) -> Iterato
         return
     if isinstance(version, Question):
         yield version
-    elif reason := _obstacle(context, script, launch, settings):
+        return
+    strategy = settings.get(STRATEGY)
+    if strategy and not strategy.word:
+        text = f"Which strategy does `{STRATEGY}` select?"
+        question = Question(span, "sharding-strategy", text, tuple(STRATEGY_ANSWERS))
+        answer = context.answer(question)
+        if answer is None:
+            yield question
+            return
+        settings = _with(settings, strategy, STRATEGY_ANSWERS[answer])
+    if reason := _obstacle(context, script, launch, settings):
         yield Kept(span, what, reason)
     elif edits := tuple(_edits(script, launch, settings)):
         precision = launch.get("mixed_precision")
         differs = "; ".join(differences(settings, precision.value if precision else None))
         yield Change(span, "have `accelerate launch` shard with FSDP2", edits, differs=differs)
+
+
+def _with(settings: AccelerateConfig, setting: Setting, word: str) -> AccelerateConfig:
+    """Return settings with another value of one, unknown if ``word`` is empty."""
+    place = setting.entry.value
+    value = Scalar(place.start, place.end, word or UNKNOWN, "")
+    new = replace(setting, entry=replace(setting.entry, value=value))
+    every = (new if each is setting else each for each in settings.settings)
+    return replace(settings, settings=tuple(every))
 
 
 def _asked(context: Context, span: Span) -> Question | int:
@@ -103,7 +132,8 @@ def _of_fsdp(launch: Launch) -> Iterator[Option]:
 def _edits(script: LaunchScript, launch: Launch, settings: AccelerateConfig) -> Iterator[Edit]:
     text, options = script.text, [each for each in _of_fsdp(launch) if each.name != _USE]
     for option in options:
-        after = with_2(Given.of(option.name, option.value, option).setting)
+        setting = Given.of(option.name, option.value, option).setting
+        after = with_2(settings.get(option.name) or setting if option.value is None else setting)
         if after is None:
             yield _removal(script, launch, option)
         elif after[1] and after != (option.name, option.value):
