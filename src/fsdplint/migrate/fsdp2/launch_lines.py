@@ -61,6 +61,8 @@ def _migrated(context: Context, script: LaunchScript, launch: Launch) -> Iterato
     is_on = turned_on(launch, file)
     if is_on is False or launch.launcher != ACCELERATE or not any(_of_fsdp(launch)):
         return
+    if is_on is None and launch.get(_USE):
+        return  # accelerate refuses another kind of training beside it
     settings = settings_with(script, launch, file)
     if is_on is None:
         settings = replace(settings, mapping=replace(settings.mapping, merged=True))
@@ -148,7 +150,7 @@ def _edits(script: LaunchScript, launch: Launch, settings: AccelerateConfig) -> 
         added = {n: v for n, v in added_with_2(settings).items() if n != STATES or not own}
         before = text[: anchor.start]
         blanks = before[len(before.rstrip(" \t\r\n\\")) :] or " "
-        sign = "=" if any("=" in text[each.start : each.end] for each in options) else " "
+        sign = "=" if options and "=" in text[options[0].start : options[0].end] else " "
         new = "".join(f"{blanks}--{name}{sign}{value}" for name, value in added.items())
         # In an array, a comment may follow.
         in_array = anchor.start < launch.command.start and "\n" in blanks
