@@ -619,6 +619,32 @@ torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     assert (said.line, said.found.what) == (6, "keep `torch.nn.utils.clip_grad_norm_`")
     assert "fix `clip-grad-util-on-fsdp1` first" in said.found.differs
     assert not planned(tmp_path, only_change(plan)).entries
+    hidden = planned(tmp_path, text.replace("4))", "4), **settings)", 1))
+    (kept,) = hidden.of(Kept)
+    assert "`**settings` hides the arguments" in kept.found.reason
+
+
+def test_groups_that_fsdp1_flattens_are_said(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+model = FSDP(nn.Linear(4, 4))
+groups = [
+    {{"params": [p for n, p in model.named_parameters() if "bias" not in n]}},
+    {{"params": [p for n, p in model.named_parameters() if "bias" in n], "weight_decay": 0}},
+]
+optimizer = torch.optim.AdamW(groups)
+model(torch.ones(2, 4)).mean().backward()
+optimizer.step()
+"""
+    plan = planned(tmp_path, text)
+    said = [entry for entry in plan.of(Change) if not entry.found.edits]
+    assert [(each.line, each.found.what) for each in said] == [
+        (7, 'keep `"bias" not in n`'),
+        (8, 'keep `"bias" in n`'),
+    ]
+    assert "fix `parameters-grouped-after-flattening` first" in said[0].found.differs
+    assert not planned(tmp_path, only_change(plan)).entries
+    apart = text.replace("4))", "4), use_orig_params=True)", 1)
+    assert all(entry.found.edits for entry in planned(tmp_path, apart).of(Change))
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ class _Run:
             self._note(context, [*changes, *asked, *kept])
             if asked:
                 return None
-            if not changes:
+            if not any(change.edits for change in changes):
                 return context
             self._apply(changes)
         raise MigrationError(f"the steps do not end after {PASSES} passes, please report it")

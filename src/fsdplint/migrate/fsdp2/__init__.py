@@ -7,6 +7,7 @@ from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, te
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.gathers import on_all_ranks
+from fsdplint.migrate.fsdp2.groupings import groupings
 from fsdplint.migrate.fsdp2.launch_lines import launch_lines
 from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
@@ -25,7 +26,7 @@ from fsdplint.migrate.step import Migration
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(shared_names, norms, states, full_params),
+        *(shared_names, norms, groupings, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, within(cleared)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
