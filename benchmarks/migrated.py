@@ -15,7 +15,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -36,12 +37,15 @@ from fsdplint.verify.request import Request
 from fsdplint.verify.warm_launcher import Warm
 from tests.pages import read_pages
 
-PROVEN, TOLD, DIFFERS, REFUSED, IDLE = "proven", "told", "differs", "refused", "not run"
+PROVEN, TOLD, DIFFERS, REFUSED = "proven", "told", "differs", "refused"
+MIGRATED, UNCHANGED = "migrated", "unchanged"
+_VERDICTS = (PROVEN, TOLD, MIGRATED, UNCHANGED, REFUSED, DIFFERS)
 _SOURCES = ("fixtures", "examples", "benchmark")
 _STAND_INS = Path(__file__).parent / "differential" / "stand_ins"
 _LIMIT = 60.0
 _MAKES_GROUP = re.compile(r"init_process_group|init_device_mesh|Accelerator\(|Trainer\(|Fabric\(")
 _TRAINS_NOTHING = "the script trains nothing before the migration"
+_SAYS_NOTHING = "so that it says nothing"
 _NOTHING_SHARDED = "no module became an FSDP unit"
 _GROUP = "import torch.distributed as group\n\ngroup.init_process_group()\n"
 _READS = re.compile(r"torch\.load\(\"([\w-]+\.pt)\"")
@@ -52,8 +56,8 @@ class Result:
     """What came of a program.
 
     Attributes:
-        verdict: `IDLE` if the original does not run to its end on two ranks, or trains nothing
-            with FSDP1; `TOLD` if it differs where the plan says so.
+        verdict: `TOLD` if it differs where the plan says so; `MIGRATED` and `UNCHANGED` if the
+            original does not run to its end on two ranks, or trains nothing with FSDP1.
         reasons: why it is not proven.
         figures: what the proof compared.
     """
@@ -90,8 +94,8 @@ def _runnable(program: Program) -> Program:
     return Program(program.name, files, program.entry, (few,))
 
 
-def proved(program: Program, launcher: Warm) -> Result:
-    """Migrate a program and run it before and after."""
+def proved(program: Program, launcher: Warm | None) -> Result:
+    """Migrate a program and run it before and after; without ``launcher``, do not run it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         write(program.files, folder)
@@ -100,18 +104,28 @@ def proved(program: Program, launcher: Warm) -> Result:
             plan = _answered(folder / program.entry)
         except (MigrationError, SourceError) as error:
             return Result(program.name, REFUSED, (str(error),))
-        request = Request(program.entry, program.arguments[0], 2, None, "cpu", _LIMIT)
-        files = overlay(plan.files, folder) if plan.is_complete else {}
-        corrected = overlay(plan.corrected, folder) if plan.is_complete else {}
-        found = compare(request, folder, files, launcher, lambda _: None, corrected=corrected)
-    if found.after is None:
-        return Result(program.name, IDLE, (found.refusal,))
+        if not plan.is_complete:
+            return Result(program.name, REFUSED, tuple(_reasons(plan)))
+        files = overlay(plan.files, folder)
+        if launcher is not None:
+            request = Request(program.entry, program.arguments[0], 2, None, "cpu", _LIMIT)
+            corrected = overlay(plan.corrected, folder)
+            found = compare(request, folder, files, launcher, lambda _: None, corrected=corrected)
+        for path, data in files.items():
+            (folder / path).write_bytes(data)
+        again = _answered(folder / program.entry)
+    if plan.files and (again.files or not again.is_complete):
+        return Result(program.name, DIFFERS, ("a second migration does not leave it as it is",))
+    without_run = Result(program.name, MIGRATED if plan.files else UNCHANGED, ())
+    if launcher is None:
+        return without_run
+    idle = replace(without_run, reasons=(found.refusal,))
+    if found.after is None or _SAYS_NOTHING in found.refusal:
+        return idle
     if any(each.figures == _NOTHING_SHARDED for each in found.before.verdicts):
-        return Result(program.name, IDLE, ("the script does not get to its FSDP1",))
-    if not plan.is_complete:
-        return Result(program.name, REFUSED, tuple(_reasons(plan)))
+        return replace(idle, reasons=("the script does not get to its FSDP1",))
     if found.refusal.startswith(_TRAINS_NOTHING):
-        return Result(program.name, IDLE, (found.refusal,), found.figures)
+        return replace(idle, figures=found.figures)
     if found.refusal:
         said = tuple(_differences(plan))
         verdict = TOLD if said else DIFFERS
@@ -162,15 +176,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     chosen = [p for p in fsdp1_programs() if any(each in p.name for each in options.only)]
     results = []
-    with Warm() as launcher:
+    with nullcontext() if options.plans else Warm() as launcher:
         for program in chosen[options.part :: options.parts]:
             result = proved(program, launcher)
             results.append(result)
             print(
-                f"{result.verdict:8} {result.name}", *result.reasons, sep="\n         ", flush=True
+                f"{result.verdict:9} {result.name}", *result.reasons, sep="\n         ", flush=True
             )
     counts = Counter(result.verdict for result in results)
-    print(*(f"{counts[each]} {each}" for each in (PROVEN, TOLD, DIFFERS, REFUSED, IDLE)), sep=", ")
+    print(*(f"{counts[each]} {each}" for each in _VERDICTS), sep=", ")
     if options.json:
         Path(options.json).write_text(json.dumps(list(map(asdict, results)), indent=1))
     return int(counts[DIFFERS] > 0)
@@ -179,6 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.migrated", description=__doc__)
     parser.add_argument("--only", nargs="+", default=[""], help="only programs named like this")
+    parser.add_argument("--plans", action="store_true", help="migrate, and run nothing")
     parser.add_argument("--json", help="write every result to this file")
     parser.add_argument("--part", type=int, default=0, help="only this one of the parts, from 0")
     parser.add_argument("--parts", type=int, default=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from fsdplint.migrate.fsdp2 import FSDP2
 from fsdplint.migrate.plan import Plan, make_plan
 from fsdplint.migrate.step import Migration, Question
 
@@ -34,3 +35,24 @@ def only_change(plan: Plan) -> str:
     assert plan.is_complete, ([entry.found for entry in plan.entries], plan.new)
     ((_, after),) = plan.files
     return after.text
+
+
+def planned(folder: Path, files: dict[str, str], *given: str, **answers: str) -> Plan:
+    """Return the plan for the first file, or the given ones, of a project of these files."""
+    (folder / "pyproject.toml").touch()
+    for name, text in files.items():
+        (folder / name).write_text(text, "utf-8")
+    paths = [str(folder / name) for name in given or [*files][:1]]
+    known: dict[str, str] = {}
+    while True:
+        plan = make_plan(FSDP2, paths, known)
+        topics = {entry.key: entry.key.rpartition(":")[2] for entry in plan.of(Question)}
+        if not topics or not answers.keys() >= set(topics.values()):
+            return plan
+        known |= {key: answers[topic] for key, topic in topics.items()}
+
+
+def migrated(plan: Plan) -> dict[str, str]:
+    """Return the changed files by name, of a plan that is complete."""
+    assert plan.is_complete, [*(entry.found for entry in plan.entries), *plan.new]
+    return {Path(after.path).name: after.text for _, after in plan.files}

@@ -171,7 +171,10 @@ def test_a_launch_line_says_which_script_is_launched_with_which_file(project: Pa
         "accelerate launch --config_file conf/fsdp.yaml --cpu train.py": [],
         "accelerate launch --config_file conf/fsdp.yaml --use_deepspeed train.py": [],
         "accelerate launch --config_file $CONFIG train.py": [],
-        "accelerate launch --config_file conf/fsdp.yaml -m train": [],
+        "accelerate launch --config_file conf/fsdp.yaml -m train": [HANG],
+        "accelerate launch --use_fsdp --fsdp_version 2 train.py": [HANG],
+        "accelerate launch --use_fsdp $OPTIONS train.py": [],
+        "accelerate launch --multi_gpu --fsdp_version 2 train.py": [],
         "accelerate launch train.py": [],
     }.items():
         launch.write_text(f"#!/bin/bash\n{line}\n")

@@ -512,6 +512,13 @@ def step(trainer, loss, accelerator, last):
             loss.backward()
     accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
     return trainer.model.clip_grad_norm_(1.0)
+
+
+def other(config, trained):
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    accelerator.clip_grad_norm_(trained, config.max_norm)
 """
     asked = planned(tmp_path, text)
     keys = [entry.key for entry in asked.of(Question)]
@@ -530,6 +537,13 @@ def step(trainer, loss, accelerator, last):
             trainer.model.set_requires_gradient_sync(True)
     accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
     return torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0).full_tensor()
+
+
+def other(config, trained):
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    accelerator.clip_grad_norm_(trained, config.max_norm)
 """)
     kept = only_change(planned(tmp_path, text, dict.fromkeys(keys, "no")))
     assert "trainer.model.no_sync()" in kept
@@ -609,6 +623,32 @@ torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)", "model.clip_grad_norm_(1.0)"
     )
     assert not planned(tmp_path, only_change(plan)).entries
+    hidden = planned(tmp_path, text.replace("4))", "4), **settings)", 1))
+    (kept,) = hidden.of(Kept)
+    assert "`**settings` hides the arguments" in kept.found.reason
+
+
+def test_groups_that_fsdp1_flattens_are_said(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+model = FSDP(nn.Linear(4, 4))
+groups = [
+    {{"params": [p for n, p in model.named_parameters() if "bias" not in n]}},
+    {{"params": [p for n, p in model.named_parameters() if "bias" in n], "weight_decay": 0}},
+]
+optimizer = torch.optim.AdamW(groups)
+model(torch.ones(2, 4)).mean().backward()
+optimizer.step()
+"""
+    plan = planned(tmp_path, text)
+    said = [entry for entry in plan.of(Change) if not entry.found.edits]
+    assert [(each.line, each.found.what) for each in said] == [
+        (7, 'keep `"bias" not in n`'),
+        (8, 'keep `"bias" in n`'),
+    ]
+    assert "fix `parameters-grouped-after-flattening` first" in said[0].found.differs
+    assert not planned(tmp_path, only_change(plan)).entries
+    apart = text.replace("4))", "4), use_orig_params=True)", 1)
+    assert all(entry.found.edits for entry in planned(tmp_path, apart).of(Change))
 
 
 @pytest.mark.parametrize(

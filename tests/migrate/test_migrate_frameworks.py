@@ -9,10 +9,11 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from plans import migrated, planned
 from ranks import Ranks, report
 
 from fsdplint.migrate.fsdp2 import FSDP2
-from fsdplint.migrate.plan import MigrationError, Plan, make_plan
+from fsdplint.migrate.plan import MigrationError, make_plan
 from fsdplint.migrate.step import Change, Kept, Question
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
@@ -60,24 +61,6 @@ fsdp_config:
   # less memory
   fsdp_reshard_after_forward: false
 """
-
-
-def planned(folder: Path, files: dict[str, str], *given: str, **answers: str) -> Plan:
-    """Return the plan for the first file, or the given ones, of a project of these files."""
-    (folder / "pyproject.toml").touch()
-    for name, text in files.items():
-        (folder / name).write_text(text, "utf-8")
-    paths = [str(folder / name) for name in given or [*files][:1]]
-    known = {key.replace("__", ":"): answer for key, answer in answers.items()}
-    first = make_plan(FSDP2, paths, {})
-    keys = {entry.key: known.get(entry.key.rpartition(":")[2], "") for entry in first.of(Question)}
-    return make_plan(FSDP2, paths, keys) if known else first
-
-
-def migrated(plan: Plan) -> dict[str, str]:
-    """Return the changed files by name, of a plan that is complete."""
-    assert plan.is_complete, [*(entry.found for entry in plan.entries), *plan.new]
-    return {Path(after.path).name: after.text for _, after in plan.files}
 
 
 def of_plugin(text: str) -> Effect:
@@ -271,15 +254,6 @@ def test_config_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.yaml").write_text("a: 1\n")
     with pytest.raises(MigrationError, match="no Python file and no config file of FSDP"):
         make_plan(FSDP2, [str(tmp_path / "notes.yaml")], {})
-
-
-def test_options_of_a_launch_line_are_kept(tmp_path: Path) -> None:
-    line = "accelerate launch --use_fsdp --fsdp_sharding_strategy FULL_SHARD train.py\n"
-    (entry,) = planned(tmp_path, {"train.py": LAUNCHED, "run.sh": line}).of(Kept)
-    assert isinstance(entry.found, Kept)
-    assert "add `--fsdp_version 2`" in entry.found.reason
-    new = line.replace("train", "--fsdp_version 2 train")
-    assert not planned(tmp_path, {"train.py": LAUNCHED, "run.sh": new}).entries
 
 
 _ARGUMENTS = """\

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fsdplint.configs.accelerate import AccelerateConfig, OtherConfig
 from fsdplint.configs.launch_lines import LaunchScript
-from fsdplint.configs.launched import named_file, settings_with, turned_on
+from fsdplint.configs.launched import named_file, program_file, settings_with, turned_on
 from fsdplint.engine.project.launch_settings import LaunchSettings
 from fsdplint.knowledge.accelerate_settings import (
     DEFAULT_STATE_2,
@@ -29,23 +29,21 @@ _OTHER = "not known: by parallelism, transformers saves in another way"
 def launch_settings(values: Mapping[str, object]) -> tuple[LaunchSettings, ...]:
     """Return what a project's config files say of the code that is launched with them.
 
-    A launch line that names a config file and a script says it of the script. Without one, what all
-    config files of the project agree on holds for each script that torchrun does not launch, since
-    that reads no config file.
+    A launch line that names a config file, or turns FSDP on by itself, says it of its script. For
+    each other script that torchrun does not launch, since that reads no config file, it is what all
+    config files of the project agree on.
 
     Args:
         values: by path, what the files of other kinds than Python hold.
     """
-    every = [v for v in values.values() if isinstance(v, (AccelerateConfig, OtherConfig))]
-    if not every:
-        return ()
-    configs = [each for each in every if isinstance(each, AccelerateConfig)]
     by_script: dict[str, list[AccelerateConfig]] = {}
     for lines in values.values():
         if isinstance(lines, LaunchScript):
             for script, config in _launched(lines, values):
                 by_script.setdefault(script, []).append(config)
     own = [_common(found, script) for script, found in by_script.items()]
+    every = [v for v in values.values() if isinstance(v, (AccelerateConfig, OtherConfig))]
+    configs = [each for each in every if isinstance(each, AccelerateConfig)]
     # Of a project that may be launched without FSDP nothing is known.
     common = _common(configs) if len(configs) == len(every) else None
     common = common and replace(common, others=frozenset(_by_torch(values)))
@@ -65,17 +63,15 @@ def _launched(
 ) -> Iterator[tuple[str, AccelerateConfig]]:
     """Yield each script that is launched, with its settings of FSDP."""
     for launch in lines.launches:
-        config, script = launch.get("config_file"), launch.script
-        if config and config.value and script and script.literal:
-            file = values.get(named_file(lines, config.value))
-            path = named_file(lines, script.literal)
-            known = file if isinstance(file, (AccelerateConfig, OtherConfig)) else None
-            if not path or known is None:
-                continue
-            if turned_on(launch, known):
-                yield path, settings_with(lines, launch, known)
-            elif isinstance(known, AccelerateConfig) and not known.shards:
-                yield path, known
+        config, path = launch.get("config_file"), program_file(lines, launch)
+        known = values.get(named_file(lines, config.value or "")) if config else None
+        file = known if isinstance(known, (AccelerateConfig, OtherConfig)) else None
+        if not path or (config and file is None):
+            continue
+        if turned_on(launch, file):
+            yield path, settings_with(lines, launch, file)
+        elif isinstance(file, AccelerateConfig) and not file.shards:
+            yield path, file
 
 
 def _common(

@@ -9,7 +9,17 @@ from functools import partial
 
 from fsdplint.configs.embedded import commands
 from fsdplint.configs.readers import Readers
-from fsdplint.configs.shell import MANY, Command, NotUnderstoodError, Scope, Script, Word, parse
+from fsdplint.configs.shell import (
+    MANY,
+    Command,
+    NotUnderstoodError,
+    Scope,
+    Script,
+    Variable,
+    Word,
+    assignment,
+    parse,
+)
 from fsdplint.finding import Edit, Span
 from fsdplint.knowledge.accelerate_settings import Settings
 from fsdplint.knowledge.launch_options import (
@@ -36,6 +46,8 @@ _DEVICE_LIST = re.compile(r"\d+(?:,\d+)*")
 _GPUS = re.compile(r"gpu(?::[a-z][\w.-]*)?:(\d{1,6})|(?:[a-z][\w.-]*:)?(\d{1,6})", re.IGNORECASE)
 _ARGUMENT = re.compile(r"run|exec|\d+[smhd]?")
 _NOT_BLANK = re.compile(r"[^\s\\]")
+_PRINTERS = frozenset({"echo", "printf"})
+_OF_FSDP = re.compile(r"--use_fsdp\b|--fsdp[_-]\w+")
 _SHORT = {"-n": "--ntasks", "-N": "--nodes", "-G": "--gpus"}
 
 
@@ -127,6 +139,7 @@ class LaunchScript:
         plain: in a SLURM script, the calls of Python that no launcher starts.
         releases: what the releases of accelerate that the project admits do with settings.
         readers: what other files of the project say.
+        unread: words with options of accelerate for FSDP that no launch line is known to get.
     """
 
     path: str
@@ -137,6 +150,7 @@ class LaunchScript:
     directives: tuple[Directive, ...]
     releases: tuple[Settings, ...]
     readers: Readers
+    unread: tuple[Word, ...] = ()
 
     def span(self, start: int, end: int) -> Span:
         """Return a place."""
@@ -180,9 +194,12 @@ def read(
     directives = tuple(_directives(script))
     every = map(partial(_plain, script), script.commands) if directives else ()
     plain_ones = tuple(each for each in every if each is not None)
-    if not launches and not plain_ones:
+    unread = tuple(_unread(script, launches))
+    if not launches and not plain_ones and not unread:
         return None
-    return LaunchScript(path, text, script, launches, plain_ones, directives, releases, readers)
+    return LaunchScript(
+        path, text, script, launches, plain_ones, directives, releases, readers, unread
+    )
 
 
 def shell_of(path: str, text: str) -> Script:
@@ -193,6 +210,17 @@ def shell_of(path: str, text: str) -> Script:
     """
     embedded = commands(path, text)
     return parse(text) if embedded is None else parse(embedded, in_one_shell=False)
+
+
+def _unread(script: Script, launches: tuple[Launch, ...]) -> Iterator[Word]:
+    own = {id(launch.command) for launch in launches}
+    starts = [option.start for launch in launches for option in launch.options]
+    for command in script.commands:
+        for word in () if id(command) in own or command.name in _PRINTERS else command.words:
+            text = script.text[word.start : word.end]
+            is_read = any(word.start <= start < word.end for start in starts)
+            if not is_read and (assignment(word) or "launch" in text) and _OF_FSDP.search(text):
+                yield word
 
 
 def _launch(script: Script, command: Command) -> Launch | None:
@@ -247,12 +275,18 @@ def _launcher(command: Command) -> tuple[str, int, int] | None:
         then = (following[0].literal or "") if following else ""
         if text in PROGRAMS:
             return PROGRAMS[text], index, index + 1
-        if text == "accelerate" and then == "launch":
+        if then == "launch" and (text == "accelerate" or _names_accelerate(words[index])):
             return ACCELERATE, index, index + 2
         if text == "-m" and then in MODULES:
             first = _interpreter(command, index)
             return None if first is None else (MODULES[then], first, index + 2)
     return None
+
+
+def _names_accelerate(word: Word) -> bool:
+    """Return whether a word is a variable that is named after accelerate."""
+    names = [part.name for part in word.parts if isinstance(part, Variable)]
+    return word.literal is None and len(names) == 1 and ACCELERATE in names[0].lower()
 
 
 def _interpreter(command: Command, option: int) -> int | None:

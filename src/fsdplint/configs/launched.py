@@ -90,7 +90,11 @@ def settings_with(
     """
     every = (Given.of(each.name, each.value, each) for each in options_of_fsdp(launch).values())
     is_open = not launch.closed or (file is None and launch.get("config_file") is not None)
-    return settings_of(script, every, file=file, is_open=is_open)
+    made = settings_of(script, every, file=file, is_open=is_open)
+    if isinstance(file, AccelerateConfig):
+        return made
+    place = Scalar(launch.start, launch.end, _USE, "")
+    return replace(made, section=Entry(place, made.mapping))
 
 
 def options_of_fsdp(launch: Launch) -> dict[str, Option]:
@@ -148,8 +152,22 @@ def config_file(script: LaunchScript, launch: Launch) -> AccelerateConfig | Othe
 
 def python_file(script: LaunchScript, launch: Launch) -> str:
     """Return the Python file of the project that a launch line runs, "" if it is unknown."""
-    name = launch.script.literal if launch.closed and launch.script else None
-    return named_file(script, name) if name and name.endswith(".py") else ""
+    name = _runs(script, launch)
+    return named_file(script, name) if name.endswith(".py") else ""
+
+
+def program_file(script: LaunchScript, launch: Launch) -> str:
+    """Return the Python file that a launch line runs by its path or as a module, "" if unknown."""
+    name = _runs(script, launch)
+    if name and launch.get("module"):
+        return named_file(script, f"{name.replace('.', '/')}.py")
+    return python_file(script, launch)
+
+
+def _runs(script: LaunchScript, launch: Launch) -> str:
+    word = launch.script if launch.closed else None
+    name = script.script.text_of(word, launch.command) if word else None
+    return name if isinstance(name, str) else ""
 
 
 def named_file(script: LaunchScript, name: str) -> str:

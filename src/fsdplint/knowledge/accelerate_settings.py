@@ -125,6 +125,10 @@ NOT_HANDED_OUT = "rank 0's weights are not handed out: all ranks need the same b
 BUFFERS_REFUSED = "with `{name}`, which hands out rank 0's weights, persistent buffers fail"
 # Source: accelerate 1.15, `set_mixed_precision`; losses of a run differ by 1 %.
 PRECISION_WITH_2 = "FSDP2 does not cast buffers, and every unit casts its inputs and outputs"
+# Source: accelerate 1.15, `FullyShardedDataParallelPlugin.__post_init__`, and a run.
+RESHARD_APPLIES_WITH_2 = (
+    "`reshard_after_forward` takes effect, which accelerate ignores with FSDP1: more memory"
+)
 # Whether FSDP2 reshards where it does what a strategy of FSDP1 does.
 RESHARDS: Mapping[str, bool] = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}
 

@@ -243,7 +243,7 @@ class _Run:
             self._note(context, [*changes, *asked, *kept])
             if asked:
                 return None
-            if not changes:
+            if not any(change.edits for change in changes):
                 return context
             self._correct(changes)
             self._apply(changes)

@@ -21,6 +21,7 @@ from fsdplint.knowledge.accelerate_settings import (
     STATES,
     STRATEGIES,
     STRATEGY,
+    VERSION,
     WHOLE_STATES,
     WRAPS_BY_SIZE,
 )
@@ -34,15 +35,18 @@ RULE = declare(
     fix=Safety.UNSAFE,
     since="0.1.0",
 )
-
-_VERSION = "fsdp_version"
+_BY_HAND = {
+    "NO_SHARD": "train with DDP instead",
+    "HYBRID_SHARD": "give both sizes in `parallelism_config` instead, by hand",
+}
+_BY_HAND["HYBRID_SHARD_ZERO2"] = _BY_HAND["HYBRID_SHARD"]
 
 
 def config_reports(config: AccelerateConfig) -> Iterator[Report]:
     """Yield a report if the file could be for FSDP2."""
-    if not config.shards or config.version != 1 or not config.have_effect(_VERSION, 2):
+    if not config.shards or config.version != 1 or not config.have_effect(VERSION, 2):
         return
-    version = config.get(_VERSION)
+    version = config.get(VERSION)
     yield Report(
         config.span(version.entry if version else config.section.key),
         "this file shards with FSDP1, which PyTorch only maintains; accelerate also has FSDP2",
@@ -59,28 +63,60 @@ def _evidence(config: AccelerateConfig) -> Iterator[Evidence]:
 
 
 def _fix(config: AccelerateConfig) -> Fix | Declined:
-    strategy, states = config.get(STRATEGY), config.get(STATES)
     if config.mapping.merged or config.overridden:
         return Declined("settings are merged or given twice; convert the file by hand")
     if all(each.name in GONE_WITH_2 for each in config.settings):
         return Declined("no setting is left with FSDP2; write the file anew")
-    reshard = config.get(RESHARD)
-    if strategy and reshard:
-        return Declined(f"`{STRATEGY}` and `{RESHARD}` are given; convert the file by hand")
-    for each in filter(None, (strategy, reshard)):
-        if STRATEGIES.get(each.word, "FULL_SHARD") not in RESHARDS:
-            return Declined(f"FSDP2 has no `{config.shown(each)}`; convert the file by hand")
-    if strategy and strategy.word not in STRATEGIES:
-        return Declined(f"`{config.shown(strategy)}` is no strategy; correct it by hand")
-    if states and states.word not in CONVERTED:
-        return Declined(f"FSDP2 does not take `{config.shown(states)}`; convert the file by hand")
-    policy = config.get(POLICY)
-    if policy and policy.word == WRAPS_BY_SIZE:
-        return Declined(
-            f"{BY_SIZE_WITH_2}; name the classes of the blocks with `TRANSFORMER_BASED_WRAP`"
-        )
+    if reason := obstacle(config):
+        return Declined(reason)
     edit = one_edit(config.path, config.text, _converted(config))
     return Fix("convert the settings to FSDP2", Safety.UNSAFE, (edit,))
+
+
+def obstacle(config: AccelerateConfig) -> str:
+    """Return why the settings cannot become those of FSDP2, "" if they can."""
+    strategy, reshard, states, policy = map(config.get, (STRATEGY, RESHARD, STATES, POLICY))
+    for each in filter(None, (strategy, reshard, states, policy, config.get(VERSION))):
+        if not each.word:
+            return f"the value of `{each.name}` is not known; convert the settings by hand"
+    if strategy and reshard:
+        return f"`{STRATEGY}` and `{RESHARD}` are given; convert the settings by hand"
+    if strategy and strategy.word not in STRATEGIES:
+        return f"`{strategy.value}` is no strategy; correct it by hand"
+    for each in filter(None, (strategy, reshard)):
+        if STRATEGIES.get(each.word, "FULL_SHARD") not in RESHARDS:
+            return (
+                f"FSDP2 has no strategy `{each.value}`; {_BY_HAND[STRATEGIES[each.word]]} by hand"
+            )
+    if states and states.word not in CONVERTED:
+        return f"FSDP2 does not take `{STATES}` {states.value}; convert the settings by hand"
+    if policy and policy.word == WRAPS_BY_SIZE:
+        return f"{BY_SIZE_WITH_2}; name the classes of the blocks with `TRANSFORMER_BASED_WRAP`"
+    return ""
+
+
+def with_2(setting: Setting) -> tuple[str, str] | None:
+    """Return the name and the value of a setting with FSDP2, None if FSDP2 lacks it.
+
+    The value is "" if it stays as it is.
+    """
+    name = setting.name
+    if name in GONE_WITH_2:
+        return None
+    if name == VERSION:
+        return name, "2"
+    reshards = RESHARDS.get(STRATEGIES.get(setting.word, ""))
+    # What is a number already is no strategy there, but true or false.
+    is_strategy = name == STRATEGY or (name == RESHARD and not setting.word.isdigit())
+    return (RESHARD, str(reshards).lower()) if is_strategy and reshards is not None else (name, "")
+
+
+def added_with_2(config: AccelerateConfig) -> dict[str, str]:
+    """Return the settings that FSDP2 needs beside the others, each with its value."""
+    added = {} if config.get(VERSION) else {VERSION: "2"}
+    # FSDP2 saves another type of states by default.
+    takes = all(WHOLE_STATES in release.takes(STATES, 2) for release in config.releases)
+    return added if config.get(STATES) or not takes else {**added, STATES: WHOLE_STATES}
 
 
 def _converted(config: AccelerateConfig) -> str:
@@ -92,36 +128,20 @@ def _converted(config: AccelerateConfig) -> str:
         assert entry is not None
         made = _steps(config.path, text, section, setting, entry)
         text = apply(text, made)
-    if _saves_otherwise(config):
+    for name, value in reversed(added_with_2(config).items()):
         section = section_of(text, config.path)
-        text = apply(text, [insertion(config.path, text, section, STATES, WHOLE_STATES)])
-    if config.get(_VERSION) is None:
-        section = section_of(text, config.path)
-        text = apply(text, [insertion(config.path, text, section, _VERSION, "2")])
+        text = apply(text, [insertion(config.path, text, section, name, value)])
     return text
-
-
-def _saves_otherwise(config: AccelerateConfig) -> bool:
-    """Return whether FSDP2 would save another type of states, where it could save the same."""
-    states = config.get(STATES)
-    takes = all(WHOLE_STATES in release.takes(STATES, 2) for release in config.releases)
-    return states is None and takes
 
 
 def _steps(path: str, text: str, section: Mapping, setting: Setting, entry: Entry) -> list[Edit]:
     """Return the edits that make of a setting what FSDP2 has for it."""
-    if setting.name in GONE_WITH_2:
+    after = with_2(setting)
+    if after is None:
         made = removal(path, text, section, entry)
         return [made[0]] if made else []
-    if not isinstance(entry.value, Scalar):
+    name, value = after
+    if not value or not isinstance(entry.value, Scalar):
         return []
-    if setting.name == _VERSION:
-        return [new_value(path, entry.value, "2")]
-    reshards = RESHARDS.get(STRATEGIES.get(setting.word, ""))
-    # What is a number already is no strategy there, but true or false.
-    if setting.name == RESHARD and setting.word.isdigit():
-        return []
-    if reshards is None or setting.name not in (STRATEGY, RESHARD):
-        return []
-    value = new_value(path, entry.value, str(reshards).lower())
-    return [value] if setting.name == RESHARD else [renaming(path, entry, RESHARD), value]
+    renamed = [renaming(path, entry, name)] if name != setting.name else []
+    return [*renamed, new_value(path, entry.value, value)]

@@ -7,9 +7,9 @@ whole script not understood.
 
 from __future__ import annotations
 
-from fsdplint.configs.shell.grammar import Command, Parser, Scope
+from fsdplint.configs.shell.grammar import Command, Parser, Scope, assignment
 from fsdplint.configs.shell.variables import Script, Write, with_variables
-from fsdplint.configs.shell.words import MANY, Many, NotUnderstoodError, Reader, Word
+from fsdplint.configs.shell.words import MANY, Many, NotUnderstoodError, Reader, Variable, Word
 
 __all__ = (
     "MANY",
@@ -18,8 +18,10 @@ __all__ = (
     "NotUnderstoodError",
     "Scope",
     "Script",
+    "Variable",
     "Word",
     "Write",
+    "assignment",
     "parse",
 )
 

@@ -7,6 +7,8 @@ from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, te
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.gathers import mistakes
+from fsdplint.migrate.fsdp2.groupings import groupings
+from fsdplint.migrate.fsdp2.launch_lines import launch_lines
 from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.lightning.fabric import early_optimizers
@@ -27,10 +29,10 @@ from fsdplint.migrate.step import Migration
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(shared_names, norms, states, full_params),
+        *(shared_names, norms, groupings, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, within(cleared)),
-        *(plugins, prepared_alone, prepared_apart, launches, trainers),
+        *(plugins, prepared_alone, prepared_apart, launches, launch_lines, trainers),
         *(strategies, early_optimizers, config_files, libraries),
     ),
     rules=frozenset(),

@@ -25,6 +25,7 @@ from fsdplint.knowledge.accelerate_settings import (
     NOT_HANDED_OUT,
     PLUGIN_CLASSES,
     PRECISION_WITH_2,
+    RESHARD_APPLIES_WITH_2,
     RESHARDS,
     STATE_TYPES,
     STRATEGIES,
@@ -58,7 +59,7 @@ from fsdplint.rules.prepare_called_apart import prepared_apart as apart
 _VERSION, _STRATEGY = "fsdp_version", "sharding_strategy"
 _SYNC, _RAM_EFFICIENT = "sync_module_states", "cpu_ram_efficient_loading"
 _MODULES = f"{WRAP}.{MODULE_WRAP_POLICY}"
-_ANSWERS = {"full-shard": "FULL_SHARD", "shard-grad-op": "SHARD_GRAD_OP", "another": ""}
+STRATEGY_ANSWERS = {"full-shard": "FULL_SHARD", "shard-grad-op": "SHARD_GRAD_OP", "another": ""}
 _BY_HAND = {
     "NO_SHARD": "use DDP: pass no `fsdp_plugin`",
     "HYBRID_SHARD": (
@@ -188,11 +189,12 @@ class _Conversion:
         self.gone.add(name)
         if not RESHARDS[kind]:
             self.added[RESHARD] = "False"
+            self.differs += [RESHARD_APPLIES_WITH_2] if name == RESHARD else []
 
     def _asked(self, value: ir.Expr) -> str:
         text = f"Which strategy does `{self.code.short(value)}` select?"
-        question = Question(self.span, "sharding-strategy", text, tuple(_ANSWERS))
-        return _ANSWERS.get(self.context.decided(question), "")
+        question = Question(self.span, "sharding-strategy", text, tuple(STRATEGY_ANSWERS))
+        return STRATEGY_ANSWERS.get(self.context.decided(question), "")
 
     def wrap_policy(self) -> None:
         value = self.given.get(POLICY)

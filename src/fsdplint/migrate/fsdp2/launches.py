@@ -1,4 +1,4 @@
-"""Config files and launch lines of accelerate by which a program shards with FSDP1."""
+"""Config files of accelerate by which a program shards with FSDP1."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fsdplint.configs.accelerate import AccelerateConfig
-from fsdplint.configs.launch_lines import Launch, LaunchScript
-from fsdplint.configs.launched import config_file, named_file, python_file, settings_with, turned_on
+from fsdplint.configs.launch_lines import LaunchScript
+from fsdplint.configs.launched import named_file, program_file
 from fsdplint.configs.nodes import Scalar
-from fsdplint.finding import Fix, Span
+from fsdplint.configs.versions import RESHARD
+from fsdplint.finding import Fix
 from fsdplint.knowledge.accelerate_settings import (
     BUFFERS_REFUSED,
     NO_FSDP2,
     NOT_HANDED_OUT,
     PRECISION_WITH_2,
     RAM_EFFICIENT,
+    RESHARD_APPLIES_WITH_2,
+    RESHARDS,
+    STRATEGIES,
     SYNC,
-    VERSION,
     has_fsdp2,
 )
 from fsdplint.migrate.step import Change, Context, Found, Kept, Question
@@ -25,57 +28,62 @@ from fsdplint.rules.fsdp1_config import config_reports
 
 
 def launches(context: Context) -> Iterator[Found]:
-    """Yield a change for each config file that the program is launched with, and by rule FSD908.
+    """Yield a change for each config file that the program is launched with, by rule FSD908.
 
     A file that no launch line names is asked about, unless it is given.
     """
     for path, value in context.configs.items():
         if isinstance(value, AccelerateConfig):
             yield from _converted(context, path, value)
-        elif isinstance(value, LaunchScript):
-            yield from _lines(context, value)
 
 
 def _converted(context: Context, path: str, config: AccelerateConfig) -> Iterator[Found]:
     by = set(_launched_by(context, path))
-    if path not in context.given and by and context.files.isdisjoint(by):
+    ours = not context.files.isdisjoint(by)
+    if path not in context.given and by and not ours and "" not in by:
         return
     if config.shards and config.version == 1 and not has_fsdp2(config.releases):
         yield Kept(config.span(config.section.key), "the settings of FSDP1", NO_FSDP2)
     for report in config_reports(config):
-        question = launched_with(context, report.span)
-        if question is not None and not by and context.answer(question) != "yes":
-            yield question
-            continue
         fix = report.fix()
+        found: Found = Kept(report.span, "the settings of FSDP1", getattr(fix, "reason", ""))
         if isinstance(fix, Fix):
-            differs = "; ".join([*_loading(config), *_precision(config), *_shared(context, by)])
-            yield Change(report.span, fix.title, fix.edits, differs=differs)
-        else:
-            yield Kept(report.span, "the settings of FSDP1", fix.reason)
+            entry = config.root.get("mixed_precision")
+            value = entry.value if entry else None
+            precision = value.value if isinstance(value, Scalar) else None
+            differs = "; ".join([*differences(config, precision), *_shared(context, by)])
+            found = Change(report.span, fix.title, fix.edits, differs=differs)
+        yield from (found,) if ours else if_launched(context, found)
 
 
-def launched_with(context: Context, place: Span) -> Question | None:
-    """Return the question whether a file is for the program, None if the file is given."""
-    if place.path in context.given:
-        return None
-    text = f"Is the program launched with `{Path(place.path).name}`?"
-    return Question(place, "launched-with", text, ("yes", "no"))
+def if_launched(context: Context, found: Found) -> Iterator[Found]:
+    """Yield what is found in a file, or the question whether the program is launched with it."""
+    if found.span.path in context.given:
+        yield found
+        return
+    text = f"Is the program launched with `{Path(found.span.path).name}`?"
+    question = Question(found.span, "launched-with", text, ("yes", "no"))
+    answer = context.answer(question)
+    if answer != "no":
+        yield question if answer is None else found
 
 
-def _loading(config: AccelerateConfig) -> Iterator[str]:
-    """Yield what is different where rank 0 hands out its weights, as it does by default."""
-    loading = config.get(RAM_EFFICIENT)
+def differences(config: AccelerateConfig, precision: object) -> Iterator[str]:
+    """Yield what is different where accelerate shards with FSDP2.
+
+    Args:
+        precision: the value of `mixed_precision`.
+    """
+    loading, sync = config.get(RAM_EFFICIENT), config.get(SYNC)
+    # Both are on by default.
     if loading is None or loading.is_on:
         yield BUFFERS_REFUSED.format(name=RAM_EFFICIENT)
-    elif (sync := config.get(SYNC)) is None or sync.is_on:
+    elif sync is None or sync.is_on:
         yield NOT_HANDED_OUT
-
-
-def _precision(config: AccelerateConfig) -> Iterator[str]:
-    entry = config.root.get("mixed_precision")
-    value = entry.value if entry else None
-    if isinstance(value, Scalar) and value.value not in ("no", False, None):
+    reshard = config.get(RESHARD)
+    if reshard and RESHARDS.get(STRATEGIES.get(reshard.word, "")) is False:
+        yield RESHARD_APPLIES_WITH_2
+    if precision not in ("no", False, None):
         yield PRECISION_WITH_2
 
 
@@ -92,27 +100,4 @@ def _launched_by(context: Context, path: str) -> Iterator[str]:
         for launch in script.launches:
             option = launch.get("config_file")
             if option is not None and named_file(script, option.value or "") == path:
-                yield python_file(script, launch)
-
-
-def _lines(context: Context, script: LaunchScript) -> Iterator[Found]:
-    """Yield the launch lines whose own options turn on FSDP1, which no rule rewrites."""
-    for launch in script.launches:
-        ours = python_file(script, launch) in context.files or script.path in context.given
-        file = config_file(script, launch)
-        if ours and turned_on(launch, file) and _by_options(launch):
-            settings = settings_with(script, launch, file)
-            if settings.version == 1:
-                reason = (
-                    "its options shard with FSDP1; add `--fsdp_version 2`, and remove or change "
-                    "the other `--fsdp_` options as `accelerate to-fsdp2` does, by hand"
-                )
-                span = Span(script.path, launch.start, launch.end)
-                yield Kept(span, "`accelerate launch`", reason)
-
-
-def _by_options(launch: Launch) -> bool:
-    """Return whether a line sets FSDP itself, beside or without a config file."""
-    return launch.get("use_fsdp") is not None or any(
-        each.name.startswith("fsdp_") for each in launch.options if each.name != VERSION
-    )
+                yield program_file(script, launch)

@@ -8,6 +8,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.finding import Safety
 from fsdplint.fixes.code import Code, Declined, NoFixError
+from fsdplint.migrate.fsdp2.calls import definition
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 from fsdplint.rules.fsdp1_api_on_fsdp2_model import clip_by_torch
 from fsdplint.rules.no_sync_under_fsdp2 import sync_last_micro_batch
@@ -42,6 +43,9 @@ def _may_be_fsdp(context: Context, code: Code, call: ir.Call) -> bool:
         return False
     if method.attr == _NO_SYNC:
         return not call.args
+    made = definition(code, method.value)
+    if isinstance(made, ir.Call) and context.name(code, made.func).startswith("accelerate."):
+        return False
     # accelerate's method and PyTorch's function take the parameters first.
     first = call.args[0].value if call.args else None
     gets_parameters = isinstance(first, ir.Call) and ir.last_name(first.func) == "parameters"

@@ -29,7 +29,7 @@ from fsdplint.knowledge.transformers_settings import (
     VERSION,
     VERSION_SINCE,
 )
-from fsdplint.migrate.fsdp2.launches import launched_with
+from fsdplint.migrate.fsdp2.launches import if_launched
 from fsdplint.migrate.step import Change, Context, Found, Kept, Question
 
 _DIFFERS = "rank 0's weights are not handed out, except with `cpu_ram_efficient_loading`"
@@ -45,11 +45,7 @@ def trainers(context: Context) -> Iterator[Found]:
         if settings.shards is False or settings.is_for_xla:
             continue
         for each in _migrated(context, settings):
-            asked = None if settings.is_python else launched_with(context, each.span)
-            if asked is None or context.answer(asked) == "yes":
-                yield each
-            else:
-                yield asked
+            yield from (each,) if settings.is_python else if_launched(context, each)
 
 
 def _migrated(context: Context, settings: TrainerSettings) -> Iterator[Found]:
