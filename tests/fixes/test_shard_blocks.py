@@ -4,6 +4,7 @@ import pytest
 from snippets import Snippet, reason
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.repeated_blocks import Blocks
 from fsdplint.finding import Fix
 from fsdplint.fixes.code import Declined
 from fsdplint.fixes.shard_blocks import shard_blocks
@@ -11,16 +12,17 @@ from fsdplint.knowledge.calls import Generation
 
 
 def sharded(
-    marked: str, *containers: str, generation: Generation = Generation.FSDP2
+    marked: str, *blocks: str | Blocks, generation: Generation = Generation.FSDP2
 ) -> tuple[Snippet, Fix | Declined]:
     at = Snippet(marked)
     root = at["root"]
     assert isinstance(root, ir.Call)
-    return at, shard_blocks(at.code, root, containers or ("layers",), generation)
+    found = [Blocks(each) if isinstance(each, str) else each for each in blocks or ("layers",)]
+    return at, shard_blocks(at.code, root, found, generation)
 
 
-def check(marked: str, expected: str, *containers: str) -> None:
-    at, fix = sharded(marked, *containers)
+def check(marked: str, expected: str, *blocks: str | Blocks) -> None:
+    at, fix = sharded(marked, *blocks)
     assert at.fixed(fix) == expected
 
 
@@ -142,6 +144,49 @@ def test_the_policy_names_each_container_by_the_binding_the_file_has() -> None:
     at, fix = sharded(head + "<root:FSDP(model):root>\n", "a", "b", generation=Generation.FSDP1)
     policy = "w.ModuleWrapPolicy({type(model.a[0]), type(model.b[0])})"
     assert at.fixed(fix) == f"{head}FSDP(model, auto_wrap_policy={policy})\n"
+
+
+LISTED = """\
+lists = [part for part in m.modules() if isinstance(part, nn.ModuleList)]
+names = m._no_split_modules or ()
+blocks = [part for each in lists for part in each if type(part).__name__ in names]
+"""
+
+
+def test_a_model_of_a_checkpoint_names_its_blocks() -> None:
+    head = "from torch import nn\n"
+    check(
+        f"{head}<root:fully_shard(m, mesh=x):root>\n",
+        f"{head}{LISTED}for block in blocks:\n    fully_shard(block, mesh=x)\n"
+        "fully_shard(m, mesh=x)\n",
+        Blocks("", named=True),
+    )
+    second = """\
+lists_ = [part for part in m.text.modules() if isinstance(part, nn.ModuleList)]
+names_ = m.text._no_split_modules or ()
+blocks_ = [part for each in lists_ for part in each if type(part).__name__ in names_]
+"""
+    at, fix = sharded(
+        f"{head}{FSDP}<root:FSDP(m):root>\n",
+        Blocks("", named=True),
+        "tower.h",
+        Blocks("text", named=True),
+        generation=Generation.FSDP1,
+    )
+    policy = "ModuleWrapPolicy({*map(type, blocks), type(m.tower.h[0]), *map(type, blocks_)})"
+    call = f"FSDP(m, auto_wrap_policy={policy})\n"
+    assert at.fixed(fix) == f"{head}{FSDP}{IMPORT}{LISTED}{second}{call}"
+    assert isinstance(fix, Fix)
+    assert fix.title == "shard each block of `m` and `m.tower.h` and `m.text`, then the root"
+
+
+def test_a_wrap_policy_that_needs_a_list_has_to_be_in_a_statement() -> None:
+    marked = f"{FSDP}f = lambda m: <root:FSDP(m):root>\n"
+    fix = sharded(marked, Blocks("", named=True), generation=Generation.FSDP1)[1]
+    assert reason(fix) == (
+        "`FSDP(m)` is in an expression that may skip or repeat it; move the call to a separate "
+        "statement"
+    )
 
 
 @pytest.mark.parametrize(

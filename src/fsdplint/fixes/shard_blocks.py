@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.repeated_blocks import Blocks
 from fsdplint.engine.frontend.tree import COMPOUND, STATEMENTS, Block
 from fsdplint.files.lexing import NEWLINE
 from fsdplint.finding import Edit, Fix, Safety
@@ -13,34 +14,67 @@ from fsdplint.fixes.code import Code, NoFixError, builder
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted, fresh
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.modules import MODULE_WRAP_POLICY, WRAP
+from fsdplint.knowledge.modules import BLOCK_CLASSES, MODULE_LIST, MODULE_WRAP_POLICY, WRAP
 
 _POLICY = "auto_wrap_policy"
+_VARIABLES = ("lists", "names", "blocks")
 
 
 @builder
 def shard_blocks(
     code: Code,
     root: ir.Call,
-    containers: Sequence[str],
+    blocks: Sequence[Blocks],
     generation: Generation,
 ) -> Fix:
-    """Shard each block of ``containers`` before ``root`` shards the rest of the model.
+    """Shard each of ``blocks`` before ``root`` shards the rest of the model.
 
     Args:
         root: the only call that shards the model, ``fully_shard(model, …)`` or ``FSDP(model, …)``.
-        containers: attribute paths below the model that hold its repeated blocks.
         generation: FSDP2 puts a loop before ``root``; FSDP1 gives it a wrap policy.
     """
     model, lines, edits = _named_module(code, root)
-    paths = [f"{model}.{container}" for container in containers]
+    imports = Imports(code, root)
+    listed, iterables = _listed(code, root, model, blocks, imports)
     build = _wrap_policy if generation is Generation.FSDP1 else _loops
-    added, built = build(code, root, paths)
-    lines += added
+    added, built = build(code, root, iterables, imports)
+    lines += [*listed, *added]
     before = [_before(code, root, lines)] if lines else []
-    blocks = " and ".join(f"`{path}`" for path in paths)
-    title = f"shard each block of {blocks}, then the root"
-    return Fix(title, Safety.UNSAFE, (*before, *edits, *built))
+    paths = " and ".join(f"`{_path(model, each)}`" for each in blocks)
+    title = f"shard each block of {paths}, then the root"
+    return Fix(title, Safety.UNSAFE, (*imports.edits(), *before, *edits, *built))
+
+
+def _path(model: str, blocks: Blocks) -> str:
+    return f"{model}.{blocks.path}" if blocks.path else model
+
+
+def _listed(
+    code: Code, root: ir.Call, model: str, blocks: Sequence[Blocks], imports: Imports
+) -> tuple[list[str], list[str]]:
+    """Return the lines to put first, and an expression that gives each of ``blocks``.
+
+    A model of transformers names the classes of its blocks, and of embeddings, whose weights may be
+    the head's as well. Only blocks are in lists.
+    """
+    lines: list[str] = []
+    iterables: list[str] = []
+    taken: list[str] = []
+    for each in blocks:
+        path = _path(model, each)
+        if each.named:
+            lists, names, found = (fresh(code, root, name, taken) for name in _VARIABLES)
+            taken += lists, names, found
+            kind = imports.name(*MODULE_LIST.rsplit(".", 1))
+            lines += (
+                f"{lists} = [part for part in {path}.modules() if isinstance(part, {kind})]",
+                f"{names} = {path}.{BLOCK_CLASSES} or ()",
+                f"{found} = [part for each in {lists} for part in each "
+                f"if type(part).__name__ in {names}]",
+            )
+            path = found
+        iterables.append(path)
+    return lines, iterables
 
 
 def module_argument(root: ir.Call) -> ir.Argument | None:
@@ -83,13 +117,15 @@ def _before(code: Code, root: ir.Call, lines: Sequence[str]) -> Edit:
     return code.insert_lines(start, "".join(indent + line + newline for line in lines))
 
 
-def _loops(code: Code, root: ir.Call, paths: Sequence[str]) -> tuple[list[str], list[Edit]]:
+def _loops(
+    code: Code, root: ir.Call, iterables: Sequence[str], _imports: Imports
+) -> tuple[list[str], list[Edit]]:
     _simple_statement(code, root)
     lines, edits, arguments = _hoisted(code, root)
     block = fresh(code, root, "block")
     call = f"{code.slice(root.func)}({', '.join([block, *arguments])})"
-    for path in paths:
-        lines += f"for {block} in {path}:", f"{code.unit}{call}"
+    for blocks in iterables:
+        lines += f"for {block} in {blocks}:", f"{code.unit}{call}"
     return lines, edits
 
 
@@ -153,16 +189,22 @@ def _arguments(code: Code, root: ir.Call) -> Iterator[ir.Argument]:
     return (argument for argument in root.args if argument is not module)
 
 
-def _wrap_policy(code: Code, root: ir.Call, paths: Sequence[str]) -> tuple[list[str], list[Edit]]:
-    imports = Imports(code, root)
+def _wrap_policy(
+    code: Code, root: ir.Call, iterables: Sequence[str], imports: Imports
+) -> tuple[list[str], list[Edit]]:
     wrap = imports.name(WRAP, MODULE_WRAP_POLICY)
-    types = ", ".join(f"type({_first(path)})" for path in paths)
-    return [], [_policy_argument(code, root, f"{wrap}({{{types}}})"), *imports.edits()]
+    types = ", ".join(map(_types, iterables))
+    return [], [_policy_argument(code, root, f"{wrap}({{{types}}})")]
 
 
-def _first(path: str) -> str:
-    """Return the expression for a container's first block; ``path`` may end in ``.values()``."""
-    return f"next(iter({path}))" if path.endswith(")") else f"{path}[0]"
+def _types(iterable: str) -> str:
+    """Return the items of a set display that are the classes of blocks.
+
+    Those of a list may differ or be none; the first of a container shows the class of all.
+    """
+    if iterable.isidentifier():
+        return f"*map(type, {iterable})"
+    return f"type(next(iter({iterable})))" if iterable.endswith(")") else f"type({iterable}[0])"
 
 
 @builder

@@ -185,6 +185,9 @@ HUGGING_FACE_AUTO = frozenset(
         "AutoModelForImageTextToText",
     }
 )
+# The attribute of a model of transformers that names the classes of its blocks. It is None where
+# nobody has named them (transformers 4), or empty (5).
+BLOCK_CLASSES = "_no_split_modules"
 # How configurations and constructors call the number of blocks.
 LAYER_COUNTS = frozenset(
     {"num_hidden_layers", "num_layers", "n_layers", "n_layer", "num_encoder_layers", "depth"}

@@ -8,7 +8,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.literal_arguments import argument
-from fsdplint.engine.facts.repeated_blocks import block_containers
+from fsdplint.engine.facts.repeated_blocks import Blocks, repeated_blocks
 from fsdplint.engine.facts.sharding import only_replicates, unfollowed_sharding
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.events import Shard, Trace
@@ -48,15 +48,14 @@ class RootOnly:
     """A root call on a model with repeated blocks that no call shards.
 
     Attributes:
-        containers: attribute paths of the block containers below the model; empty if the model
-            has repeated blocks at unknown paths.
+        blocks: those of the model.
         model_class: the name of the model's class.
         several: the same call shards models whose blocks have different paths.
         idle_policy: the assignment of a wrap policy that nothing uses.
     """
 
     shard: Shard
-    containers: tuple[str, ...]
+    blocks: tuple[Blocks, ...]
     model_class: str
     several: bool
     idle_policy: ir.Assign | None = None
@@ -74,23 +73,23 @@ def root_only_shards(program: Program) -> Iterator[RootOnly]:
         if not _alone(trace, shard)
     }
     for trace in program.traces:
-        places: dict[ir.Call, set[tuple[str, ...]]] = {}
+        places: dict[ir.Call, set[tuple[Blocks, ...]]] = {}
         facts = []
         for shard in trace.of(Shard):
             if shard.site.frames() in spoiled or shard.wraps_children is not False:
                 continue
             if _chooses_policy(program, shard) or only_replicates(trace, shard):
                 continue
-            found = block_containers(shard.module)
+            found = repeated_blocks(shard.module)
             idle = _idle_policy(program, shard)
             if found is None and idle is not None:
                 yield RootOnly(shard, (), "", False, idle)
             elif found is not None and not unfollowed_sharding(program, shard.site):
                 places.setdefault(shard.call, set()).add(found[0])
                 facts.append((shard, *found))
-        for shard, containers, model_class in facts:
+        for shard, blocks, model_class in facts:
             several = len(places[shard.call]) > 1
-            yield RootOnly(shard, containers, model_class, several)
+            yield RootOnly(shard, blocks, model_class, several)
 
 
 def _chooses_policy(program: Program, shard: Shard) -> bool:
@@ -245,8 +244,8 @@ def _evidence(program: Program, fact: RootOnly) -> tuple[Evidence, ...]:
         return (Evidence(span, "this policy is never used"),)
     if module.site is None:
         return ()
-    blocks = " and ".join(f"`{path}`" for path in fact.containers)
-    note = f"has repeated blocks in {blocks}" if blocks else "has repeated blocks"
+    paths = " and ".join(f"`{blocks.path}`" for blocks in fact.blocks if blocks.path)
+    note = f"has repeated blocks in {paths}" if paths else "has repeated blocks"
     return (program.evidence(module.site, note),)
 
 
@@ -261,13 +260,9 @@ def _fix(program: Program, fact: RootOnly) -> Fix | Declined:
                 "`auto_wrap_policy` by hand"
             )
         return use_policy(code, fact.shard.call, fact.idle_policy)
-    if not fact.containers:
-        return Declined(
-            "the path of the blocks depends on the checkpoint; shard the model's blocks by hand"
-        )
     if fact.several:
         return Declined(
             "the call shards several models whose blocks have different paths; shard the blocks "
             "of each model by hand"
         )
-    return shard_blocks(code, fact.shard.call, fact.containers, fact.shard.generation)
+    return shard_blocks(code, fact.shard.call, fact.blocks, fact.shard.generation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from fsdplint.engine.interpreter.elements import container_items, is_repeated, named_items
 from fsdplint.engine.interpreter.values import (
@@ -27,23 +28,40 @@ from fsdplint.knowledge.names import MODULE
 _MAX_DEPTH = 4
 
 
-def block_containers(module: Object) -> tuple[tuple[str, ...], str] | None:
-    """The attribute paths of a model's block containers and its class name.
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Repeated blocks of a model.
 
-    None if the model is not known to repeat blocks; no paths where they cannot be read.
+    Attributes:
+        path: of attributes from the model to what holds them, e.g. "layers" or "stages.values()".
+        named: the path leads to a model of transformers, "" if that is the model itself, whose
+            class a checkpoint decides: it names the classes of its blocks.
     """
+
+    path: str
+    named: bool = False
+
+
+def repeated_blocks(module: Object) -> tuple[tuple[Blocks, ...], str] | None:
+    """The repeated blocks of a model and its class name, None if it is not known to have any."""
     if isinstance(module.cls, Symbol):
         if _has_one_layer(module):
             return None
-        known = hugging_face_blocks(module.cls.name)
-        name = module.cls.name.rpartition(".")[2]
-        if known is None and module.cls.name in REPEATED_BLOCKS:
-            known = REPEATED_BLOCKS[module.cls.name]
-        return None if known is None else (known, name)
+        found = tuple(_in_library(module.cls.name, ()))
+        return (found, module.cls.name.rpartition(".")[2]) if found else None
     if not isinstance(module.cls, ClassValue):
         return None
-    found = tuple(dict.fromkeys(_paths(module, (), set())))
+    found = tuple(dict.fromkeys(_blocks(module, (), set())))
     return (found, module.cls.node.name) if found else None
+
+
+def _in_library(name: str, above: tuple[str, ...]) -> Iterator[Blocks]:
+    """The blocks of a library's model by its canonical name."""
+    paths = hugging_face_blocks(name)
+    if paths == ():
+        yield Blocks(".".join(above), named=True)
+    for path in paths or REPEATED_BLOCKS.get(name, ()):
+        yield Blocks(".".join((*above, path)))
 
 
 def _has_one_layer(module: Object) -> bool:
@@ -54,8 +72,8 @@ def _has_one_layer(module: Object) -> bool:
     return any(isinstance(count, Const) and count.value == 1 for count in map(must_be, counts))
 
 
-def _paths(module: Object, above: tuple[str, ...], seen: set[Object]) -> Iterator[str]:
-    """The paths of block containers below a module, each module looked into once."""
+def _blocks(module: Object, above: tuple[str, ...], seen: set[Object]) -> Iterator[Blocks]:
+    """The blocks below a module, each module looked into once."""
     if module in seen or len(above) > _MAX_DEPTH:
         return
     seen.add(module)
@@ -66,13 +84,11 @@ def _paths(module: Object, above: tuple[str, ...], seen: set[Object]) -> Iterato
         path = (*above, name)
         library = part.cls.name if isinstance(part.cls, Symbol) else ""
         if library in CONTAINERS:
-            yield from _container_paths(part, path, seen)
-        elif library in REPEATED_BLOCKS:
-            yield from (".".join((*path, inner)) for inner in REPEATED_BLOCKS[library])
-        elif hugging_face_blocks(library):
-            yield from (".".join((*path, inner)) for inner in hugging_face_blocks(library) or ())
+            yield from map(Blocks, _container_paths(part, path, seen))
         elif isinstance(part.cls, ClassValue) or library == MODULE:
-            yield from _paths(part, path, seen)
+            yield from _blocks(part, path, seen)
+        else:
+            yield from _in_library(library, path)
 
 
 def _container_paths(part: Object, path: tuple[str, ...], seen: set[Object]) -> Iterator[str]:

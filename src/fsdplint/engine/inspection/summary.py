@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.repeated_blocks import block_containers
+from fsdplint.engine.facts.repeated_blocks import repeated_blocks
 from fsdplint.engine.facts.sharding import replaces
 from fsdplint.engine.inspection.outline import Step, outline, role, written
 from fsdplint.engine.inspection.unresolved import Unresolved, unresolved
@@ -253,8 +253,8 @@ def _model(program: Program, trace: Trace, root: Object) -> Model:
     shardings = tuple(_sharding(program, events, root) for events in calls.values())
     whole = [_as_settings_say(program, call) for call in _by_settings(trace, root)]
     sharded = [target for sharding in shardings for target in sharding.targets]
-    containers, _ = block_containers(root) or ((), "")
-    paths = () if whole else (f".{path}" for path in containers)
+    blocks, _ = repeated_blocks(root) or ((), "")
+    paths = () if whole else (f".{each.path}" for each in blocks if not each.named)
     bare = tuple(path for path in paths if not _covered(path, sharded, calls))
     built, span = _built(program, root)
     return Model(_model_name(program, trace, root), built, span, (*shardings, *whole), bare)
