@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
+import torch
 from plans import only_change, plan_of
 from ranks import Ranks, report
 
@@ -493,3 +494,144 @@ def test_the_plan_tells_what_differs(tmp_path: Path) -> None:
     assert entry.found.differs.startswith("buffers that change in training, such as BatchNorm's")
     plan = planned(tmp_path, f"{_HEAD}model = DDP(model, broadcast_buffers=False)\n")
     assert [e.found.differs for e in plan.of(Change) if isinstance(e.found, Change)] == [""]
+
+
+_NET = """\
+import copy
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.head(x)
+
+
+"""
+_GROUPS = f"""{_NET}\
+from library import groups
+
+
+def save(net, optimizer):
+    state = {{"net": net.state_dict(), "optimizer": optimizer.state_dict()}}
+    if dist.get_rank() == 0:
+        torch.save(state, "all.pt")
+
+
+dist.init_process_group("gloo")
+net = DDP(Net())
+optimizer = torch.optim.AdamW(groups(net, 0.1))
+save(net, optimizer)
+old = torch.load("all.pt")
+optimizer.load_state_dict(old["optimizer"])
+"""
+
+
+def test_an_optimizer_of_unknown_groups_has_the_parameters_of_the_only_model(
+    tmp_path: Path,
+) -> None:
+    after = migrated(tmp_path, planned(tmp_path, _GROUPS))
+    full = "options=StateDictOptions(full_state_dict=True"
+    assert f'"optimizer": get_optimizer_state_dict(net, optimizer, {full})' in after
+    named = 'by_parameter_name(old["optimizer"], net, optimizer)'
+    assert f"set_optimizer_state_dict(net, optimizer, {named}, {full}" in after
+
+
+_LOST = {
+    """\
+net = DDP(Net())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for item in (net, optimizer):
+    item.load_state_dict(torch.load("all.pt"))
+""": "it is called on a sharded model and on other objects; write one call for each by hand",
+    """\
+net = DDP(Net())
+torch.save({"net": net}, "net.pt")
+""": "it writes the model itself, of which each rank has its shards; save its state dict and "
+    "build the model before loading by hand",
+    """\
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+
+    def train(self):
+        self.net(torch.ones(2, 4))
+        if "quick" == "slow":
+            torch.save(self.net.state_dict(), "net.pt")
+
+
+Trainer(DDP(Net())).train()
+""": "no analyzed path takes this state; gather it by hand on every rank",
+    """\
+def average(old, new):
+    for mean, weight in zip(old.parameters(), new.parameters()):
+        mean.data.mul_(0.9).add_(weight.data, alpha=0.1)
+
+
+net, teacher = DDP(Net()), Net()
+average(teacher, net)
+""": "an operation takes DTensors or plain tensors, but not both; shard the other model like this "
+    "one by hand",
+    """\
+class Average:
+    def __init__(self, net):
+        self.net = copy.deepcopy(net)
+
+
+net = Net()
+average = Average(net)
+net = DDP(net)
+""": "its weights are whole, and do not mix with the shards of the model; shard this copy like "
+    "the model by hand",
+}
+
+
+@pytest.mark.parametrize("lines", _LOST)
+def test_what_would_lose_or_mix_shards_is_kept(tmp_path: Path, lines: str) -> None:
+    plan = planned(tmp_path, f'{_NET}dist.init_process_group("gloo")\n{lines}')
+    assert [e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept)] == [_LOST[lines]]
+
+
+_AVERAGED = f"""{_NET}\
+import sys
+
+
+def average(old, new, decay=0.5):
+    weights = dict(new.named_parameters())
+    for name, mean in old.named_parameters():
+        mean.data.mul_(decay).add_(weights[name].data, alpha=1 - decay)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+net = Net()
+mean = copy.deepcopy(net)  # a moving average
+net = DDP(net)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+average(mean, net.module, decay=0)
+for _ in range(2):
+    net(torch.ones(2, 4) * dist.get_rank()).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    average(mean, net.module)
+if dist.get_rank() == 0:
+    torch.save({{"net": net.module.state_dict(), "mean": mean.state_dict()}}, sys.argv[1])
+"""
+
+
+def test_a_moving_average_is_sharded_like_its_model(tmp_path: Path, ranks: Ranks) -> None:
+    after = migrated(tmp_path, planned(tmp_path, _AVERAGED))
+    shards = _SHARDED.replace("model", "net") + _SHARDED.replace("model", "mean")
+    assert f"mean = copy.deepcopy(net)  # a moving average\n{shards}" in after
+    files = [str(tmp_path / name) for name in ("before.pt", "after.pt")]
+    for text, file in zip((_AVERAGED, after), files, strict=True):
+        assert not report(ranks.run(text, arguments=[file], process_group=False))
+    before, new = map(torch.load, files)
+    torch.testing.assert_close(new, before, rtol=0, atol=0)

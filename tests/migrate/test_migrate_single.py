@@ -266,6 +266,8 @@ _KEPT = {
     ): "the program trains with DDP; run `fsdplint migrate ddp`",
     ("    torch.manual_seed(0)", "    torch.distributed.init_process_group()"): "the program "
     "starts ranks already; shard its model by hand",
+    ("    torch.manual_seed(0)", "    import accelerate; accelerate.Accelerator()"): "`accelerate."
+    "Accelerator` can shard the model itself; turn that on by hand",
 }
 
 
@@ -291,3 +293,120 @@ def test_the_plan_tells_how_to_start_the_script(tmp_path: Path) -> None:
         "and choose each rank's GPU; start the script with `torchrun --nproc-per-node GPUS "
         "train.py`" in found
     )
+
+
+def test_a_loader_of_both_kinds_is_kept(tmp_path: Path) -> None:
+    text = _BEFORE.replace(
+        "def main():",
+        "def load(data, size):\n    return DataLoader(data, batch_size=size)\n\n\ndef main():",
+    ).replace(
+        "DataLoader(data, batch_size=args.batch_size)",
+        "load(data, args.batch_size)\n    others = load(data, 8)",
+    )
+    plan = planned(tmp_path, text)
+    assert [e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept)] == [
+        "it also makes a loader that the model is not trained on, which each rank needs whole; "
+        "make the two by separate calls by hand"
+    ]
+
+
+def test_a_variable_without_a_sampler_gets_one(tmp_path: Path) -> None:
+    text = _BEFORE.replace("    loader =", "    sampler = None\n    loader =")
+    text = text.replace("size)", "size, shuffle=(sampler is None), sampler=sampler)")
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert (
+        "    sampler = DistributedSampler(data)\n    loader = DataLoader(data, "
+        "batch_size=args.batch_size, shuffle=(sampler is None), sampler=sampler)\n" in after
+    )
+    assert "in range(2):\n        loader.sampler.set_epoch(epoch)\n" in after
+
+
+def test_the_given_file_is_the_script(tmp_path: Path) -> None:
+    model, script = _BEFORE.split("def main():")
+    guard = 'if __name__ == "__main__":\n    print(Net())\n'
+    (tmp_path / "net.py").write_text(f"{model}{guard}", "utf-8")
+    plan = planned(tmp_path, f"from net import *\n\n\ndef main():{script}")
+    assert not plan.of(Kept)
+
+
+def test_a_model_is_sharded_before_a_choice_between_its_optimizers(tmp_path: Path) -> None:
+    built = "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    indented = f"    {built}"
+    other = indented.replace("torch.optim.SGD", "Slow")
+    choice = f"    if args.output:\n{indented}    else:\n{other}"
+    text = _BEFORE.replace(built, choice).replace(
+        "def main", "class Slow(torch.optim.SGD):\n    pass\n\n\ndef main"
+    )
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert f"    fully_shard(model)\n{choice}" in after
+
+
+_SAVES = {
+    """\
+    torch.save(state, "new.pt")
+    if args.output:
+        shutil.copyfile("new.pt", args.output)
+    print("saved")
+""": """\
+    if dist.get_rank() == 0:
+        torch.save(state, "new.pt")
+        if args.output:
+            shutil.copyfile("new.pt", args.output)
+    if dist.get_rank() == 0:
+        print("saved")
+""",
+    """\
+    with open("new.pt", "wb") as file:
+        torch.save(state, file)
+""": """\
+    if dist.get_rank() == 0:
+        with open("new.pt", "wb") as file:
+            torch.save(state, file)
+""",
+    """\
+    if args.output or args.batch_size:
+        # the old one
+        os.remove(args.output)
+""": """\
+    if (args.output or args.batch_size) and dist.get_rank() == 0:
+        # the old one
+        os.remove(args.output)
+""",
+    """\
+    # the end
+    print("trained")
+    # of all
+    print("on", torch.cuda.device_count())
+""": """\
+    # the end
+    if dist.get_rank() == 0:
+        print("trained")
+        # of all
+        print("on", torch.cuda.device_count())
+""",
+    """\
+    if args.batch_size % 2 == 0:
+        print("even")
+""": """\
+    if args.batch_size % 2 == 0 and dist.get_rank() == 0:
+        print("even")
+""",
+}
+
+
+@pytest.mark.parametrize("lines", _SAVES)
+def test_one_rank_changes_files_and_prints(tmp_path: Path, lines: str) -> None:
+    text = _BEFORE.replace("import argparse", "import argparse\nimport os\nimport shutil")
+    saved = "    torch.save(model.state_dict(), args.output)\n"
+    text = text.replace(saved, f'    state = {{"size": args.batch_size}}\n{lines}')
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert f"args.batch_size}}\n{_SAVES[lines]}    dist.destroy_process_group()\n" in after
+
+
+def test_a_load_waits_for_the_rank_that_writes_its_file(tmp_path: Path) -> None:
+    text = _BEFORE.replace(
+        "args.output)\n", "args.output)\n    model.load_state_dict(torch.load(args.output))\n"
+    )
+    after = migrated(tmp_path, text, batch_size="keep")
+    saved = "        torch.save(state_dict, args.output)\n"
+    assert f"{saved}    dist.barrier()\n    set_model_state_dict(model, torch.load(" in after

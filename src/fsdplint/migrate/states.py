@@ -13,7 +13,8 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import unit_of
 from fsdplint.engine.facts.state_files import sharded_writes
-from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Trace
+from fsdplint.engine.interpreter import optimizers
+from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.site import Guard
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
@@ -33,11 +34,13 @@ from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import HELPERS, LOADS, SAVES
 from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.step import Change, Context, Found, Kept, attempt
+from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
 
 Scope = ir.Function | ir.ClassDef | ir.Module
 _FULL = "full_state_dict=True"
 _WAYS_OUT = (ir.Return, ir.Raise, ir.Break, ir.Continue)
+_SEVERAL = "it is called on a sharded model and on other objects; write one call for each by hand"
+_TAKES = "takes this state; gather it"
 _NAMED = "by_parameter_name"
 _NAMED_DEFINITION = f'''def {_NAMED}(state, model, optimizer):
     """Return an optimizer state by parameter names, also if it was saved by numbers."""
@@ -88,6 +91,9 @@ def gathers(context: Context) -> Iterator[Found]:
     }
     groups: dict[object, list[_Use]] = {}
     for use in _uses(program, "state_dict", handled):
+        if isinstance(use, Kept):
+            yield use
+            continue
         function = program.tree(use.call.site.path).function(use.node)
         tests = tuple(guard.test for guard in use.guards)
         groups.setdefault((use.call.site.path, function, tests), []).append(use)
@@ -100,6 +106,9 @@ def loads(context: Context) -> Iterator[Found]:
     """Yield a change for each load of a full state into what is sharded."""
     program = context.program
     for use in _uses(program, "load_state_dict", set()):
+        if isinstance(use, Kept):
+            yield use
+            continue
         code = Code.of(program.tree(use.call.site.path))
         local = local_tests(code, use.call.site, use.guards)
         outside = len(local) < len(use.guards)
@@ -170,16 +179,21 @@ def unseen(context: Context) -> Iterator[Found]:
 def _unseen(code: Code, call: ir.Call, known: _Named) -> Iterator[Found]:
     span = code.span(call)
     name = ir.last_name(call.func)
-    if name == "load_state_dict":
+    if name == "load_state_dict" and known.model:
         yield _loaded(code, call, known.model, known.optimizer)
-    elif name == "state_dict":
-        reason = "no analyzed path takes this state; gather it by hand on every rank"
+    elif name in ("load_state_dict", "state_dict"):
+        what = "loads this state; load it" if name == "load_state_dict" else _TAKES
+        reason = f"no analyzed path {what} by hand on every rank"
         yield Kept(span, f"`{code.short(call)}`", reason)
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A variable that holds a sharded model, or its optimizer, after the offset ``start``."""
+    """A variable that holds a sharded model, or its optimizer, after the offset ``start``.
+
+    Attributes:
+        model: the text of the model, "" where that of an optimizer is not known.
+    """
 
     start: int
     model: str
@@ -206,32 +220,96 @@ def _names(program: Program) -> dict[tuple[str, Scope], dict[str, _Named]]:
                     model = next(iter(known.values())).model
                     text = tree.slice(statement.targets[0])
                     known.setdefault(text, _Named(node.start, model, text))
+    _add_attributes(program, found)
     return found
 
 
-def _uses(program: Program, name: str, handled: set[ir.Node]) -> Iterator[_Use]:
+def _add_attributes(program: Program, found: dict[tuple[str, Scope], dict[str, _Named]]) -> None:
+    """Add attributes such as ``self.model``, by which methods use what is sharded."""
+    for trace in program.traces:
+        for call in trace.calls("forward", "zero_grad"):
+            node, tree = call.site.node, program.tree(call.site.path)
+            given = receiver(node) if call.name == "zero_grad" else getattr(node, "func", None)
+            text = "" if given is None else tree.slice(given)
+            owner = next((n for n in tree.ancestors(node) if isinstance(n, ir.ClassDef)), None)
+            if owner is not None and text.startswith("self.") and _is_sharded(trace, call):
+                named = _Named(0, "", text) if _kind(trace, call)[1] else _Named(0, text)
+                for method in tree.functions:
+                    if tree.scope(method) is owner:
+                        found.setdefault((call.site.path, method), {}).setdefault(text, named)
+
+
+def _uses(program: Program, name: str, handled: set[ir.Node]) -> Iterator[_Use | Kept]:
     """Yield the calls of a method on what surely is sharded by then, each once."""
     seen: set[ir.Node] = set(handled)
+    several = _several_kinds(program, name)
+    unclear: dict[ir.Node, Kept] = {}
     for trace in program.traces:
         if trace.calls(*SAVES, *LOADS):
             continue  # its states are meant to be shards
         for call in trace.calls(name):
-            if call.site.node not in seen and _is_sharded(trace, call):
-                use = _use(program, call)
+            node = call.site.node
+            if node in seen or not _is_sharded(trace, call):
+                continue
+            try:
+                if node in several:
+                    raise NoFixError(_SEVERAL)
+                use = _use(program, trace, call)
+            except NoFixError as reason:
+                unclear[node] = kept(Code.of(program.tree(call.site.path)), node, reason)
+            else:
                 if use is not None:
-                    seen.add(call.site.node)
+                    seen.add(node)
                     yield use
+    yield from (each for node, each in unclear.items() if node not in seen)
+
+
+def _several_kinds(program: Program, name: str) -> set[ir.Node]:
+    """Return the calls of a method that a loop makes on what is sharded and on other objects."""
+    found: set[ir.Node] = set()
+    for trace in program.traces:
+        kinds: dict[ir.Node, set[tuple[bool, bool]]] = {}
+        for call in trace.calls(name):
+            kinds.setdefault(call.site.node, set()).add(_kind(trace, call))
+        found.update(node for node, each in kinds.items() if len(each) > 1)
+    return found
+
+
+def _kind(trace: Trace, call: Call) -> tuple[bool, bool]:
+    """Return whether a call is on what is sharded, and whether on an optimizer."""
+    optimizes = isinstance(call.receiver, Object) and _is_optimizer(call.receiver)
+    return _is_sharded(trace, call), optimizes
+
+
+def _is_optimizer(value: Object) -> bool:
+    return bool(value.captures) or optimizers.is_class(value.cls)
 
 
 def _is_sharded(trace: Trace, call: Call) -> bool:
     if not isinstance(call.receiver, Object):
         return False
     modules = [capture.module for capture in call.receiver.captures] or [call.receiver]
-    shards = [unit_of(trace, module) for module in modules]
+    shards: list[Sharding | None] = [unit_of(trace, module) for module in modules]
+    if not call.receiver.captures and _is_optimizer(call.receiver):
+        shards = [_only_root(trace)]
     return any(shard is not None and shard.time < call.time for shard in shards)
 
 
-def _use(program: Program, call: Call) -> _Use | None:
+def _only_root(trace: Trace) -> Shard | None:
+    """Return the sharding of the only model that is sharded, around all its blocks."""
+    shards = {shard.module: shard for shard in trace.of(Shard)}
+    roots = [module for module in shards if shards.keys().isdisjoint(module.ancestors())]
+    return shards[roots[0]] if len(roots) == 1 else None
+
+
+def _use(program: Program, trace: Trace, call: Call) -> _Use | None:
+    """Return what is taken or loaded by ``call``.
+
+    An optimizer whose parameters are not known has those of the only model that is sharded.
+
+    Raises:
+        NoFixError: the function of the call has no name for the model.
+    """
     target = receiver(call.site.node)
     if target is None or not isinstance(call.receiver, Object):
         return None
@@ -241,12 +319,19 @@ def _use(program: Program, call: Call) -> _Use | None:
         if program.is_rank_test(guard) and not _ends_in_error(program, guard)
     )
     text = program.text(call.site.path, target)
-    if not call.receiver.captures:
+    if not _is_optimizer(call.receiver):
         return _Use(call, text, None, guards)
     modules = [capture.module for capture in call.receiver.captures]
-    named = (name for name, item in call.names.items() if item is modules[0])
+    root = _only_root(trace)
+    modules = modules or ([] if root is None else [root.module])
+    around = [above for module in modules[:1] for above in (module, *module.ancestors())]
+    named = (name for name, item in call.names.items() if item in around)
     model = next(named, None)
-    return None if model is None else _Use(call, model, text, guards)
+    if model is None:
+        raise NoFixError(
+            f"the model of `{text}` has no known name here; pass it to this function by hand"
+        )
+    return _Use(call, model, text, guards)
 
 
 def _ends_in_error(program: Program, guard: Guard) -> bool:

@@ -1,5 +1,5 @@
 """A small torchvision: random images and a tiny network, without downloads."""
 
-from torchvision import datasets, models, transforms
+from torchvision import datasets, models, transforms, utils
 
-__all__ = ["datasets", "models", "transforms"]
+__all__ = ["datasets", "models", "transforms", "utils"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.migrate.copies import copies
 from fsdplint.migrate.ddp.evaluations import evaluations
 from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
@@ -11,6 +12,7 @@ from fsdplint.migrate.factories import factories
 from fsdplint.migrate.formats import memory_formats
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.optimizers import early_optimizers
+from fsdplint.migrate.pickled import pickled
 from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
@@ -20,7 +22,8 @@ from fsdplint.migrate.tidy import unused_imports
 ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
     factories,
-    *map(within, (early_optimizers, memory_formats, cleared, gathers, loads, unseen)),
+    *map(within, (early_optimizers, memory_formats, cleared, copies, pickled)),
+    *map(within, (gathers, loads, unseen)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.

@@ -14,6 +14,7 @@ from fsdplint.migrate.single.launch import launch
 from fsdplint.migrate.single.leftovers import leftovers
 from fsdplint.migrate.single.outputs import outputs
 from fsdplint.migrate.single.parallel import data_parallel
+from fsdplint.migrate.single.writes import waits, writes
 from fsdplint.migrate.step import Change, Context, Found, Migration
 from fsdplint.migrate.tidy import unused_imports
 
@@ -30,7 +31,7 @@ _OWN = frozenset({"device-not-set", "epoch-not-set", "same-data-on-every-rank"})
 
 SINGLE = Migration(
     "single",
-    (_start, within(numbered), within(data), folders, *ADAPTING, outputs),
+    (_start, within(numbered), within(data), folders, *ADAPTING, writes, waits, outputs),
     frozenset(),
     unused_imports,
     leftovers,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.facts.samplers import drawn_from
+from fsdplint.engine.facts.samplers import distributed_samplers, drawn_from
 from fsdplint.engine.facts.training_loops import Training, loader_name, trainings
 from fsdplint.engine.interpreter.events import Call, Shard
 from fsdplint.engine.interpreter.values import Const
@@ -18,29 +18,38 @@ from fsdplint.fixes.code import Code, Declined, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted, fresh
 from fsdplint.fixes.sampling import epoch_edit, epochs_of
-from fsdplint.knowledge.data import DATA
+from fsdplint.knowledge.data import DATA, DATA_LOADERS
 from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.step import Change, Context, Found, Question, attempt
+from fsdplint.migrate.step import Change, Context, Found, Question, attempt, kept
 
 _DIVIDE, _KEEP = "divide", "keep"
 _RESEED, _SAME = "reseed", "leave"
 _ORDER = "a `DistributedSampler` shuffles in another order than the loader did"
 _BY_HAND = "add a `DistributedSampler` by hand"
+_SHARED = (
+    "it also makes a loader that the model is not trained on, which each rank needs whole; make "
+    "the two by separate calls by hand"
+)
 _SEED = "initial_seed() +"
 
 
 def data(context: Context) -> Iterator[Found]:
     """Yield a change for each loader that a sharded model is trained on."""
     program = context.program
-    every = (t for trace in program.traces for t in trainings(program, trace))
+    every = [t for trace in program.traces for t in trainings(program, trace)]
     found = {t.loader.site.node: t for t in every if _paths(t) <= context.files}
-    for training in found.values():
+    trained = {t.loader.site for t in every}
+    made = [c.site for trace in program.traces for c in trace.calls(*DATA_LOADERS)]
+    samplers = {made for t in program.traces for _, made in distributed_samplers(t)}
+    for node, training in found.items():
+        if any(site.node is node and site not in trained for site in made):
+            code = Code.of(program.tree(training.loader.site.path))
+            yield kept(code, node, _SHARED)
+            continue
         sampler, _ = drawn_from(training.loader)
         if sampler is None:
             yield from _divided(context, training)
-        elif "Distributed" not in program.text(
-            training.loader.site.path, training.loader.site.node
-        ):
+        elif sampler not in samplers:
             yield from _reseeded(context, training.shard.site.path, training.shard.site.node)
     if not found:
         shards = {s.call: s.site for trace in program.traces for s in trace.of(Shard)}
@@ -134,9 +143,14 @@ def _edits(
     text = f"{sampler}({dataset}{'' if shuffled else ', shuffle=False'})"
     unpacked: dict[str, str] = {}
     given = [each for each in call.args if each.keyword in ("shuffle", "sampler")]
-    if len(given) > 1 or sum(each.keyword is None and not each.star for each in call.args) > 2:
+    later = _unset(code, given)
+    if later is not None:
+        edits.append(code.edit(later.start, later.end, f"{sampler}({dataset})"))
+    elif len(given) > 1 or sum(each.keyword is None and not each.star for each in call.args) > 2:
         raise NoFixError(f"`{code.short(call)}` passes `shuffle` in an unusual way; {_BY_HAND}")
-    if given:
+    if later is not None:
+        pass
+    elif given:
         edits.append(code.edit(given[0].start, given[0].end, f"sampler={text}"))
     elif shuffle is not None:
         unpacked |= {"shuffle": "False", "sampler": text}
@@ -147,6 +161,18 @@ def _edits(
     if unpacked:
         edits.append(_repacked(loader, unpacked))
     return [*edits, *_epochs(program, training, loader, shuffled)], shuffled
+
+
+def _unset(code: Code, given: list[ir.Argument]) -> ir.Expr | None:
+    """Return the None that a variable holds of which ``shuffle=sampler is None`` depends."""
+    named = {each.keyword: each.value for each in given}
+    sampler, shuffle = named.get("sampler"), named.get("shuffle")
+    if not isinstance(sampler, ir.Name) or shuffle is None:
+        return None
+    values = code.assigned(sampler)
+    alone = len(values) == 1 and isinstance(values[0], ir.Constant) and values[0].value is None
+    asked = code.slice(shuffle).strip("()") == f"{sampler.id} is None"
+    return values[0] if alone and asked else None
 
 
 def _dataset(loader: _Loader) -> tuple[list[Edit], str]:

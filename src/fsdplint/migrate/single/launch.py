@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,12 @@ from fsdplint.finding import Edit, Span
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.ddp import CLASS
+from fsdplint.knowledge.frameworks import framework
 from fsdplint.knowledge.launch import INIT, PARSES
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.sharding import sharding_lines
 from fsdplint.migrate.single.anchors import Anchor, anchors, optimizers
-from fsdplint.migrate.step import Change, Context, Found, attempt, kept
+from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
 
 _DEFINITIONS = (ir.Import, ir.ImportFrom, ir.FunctionDef, ir.ClassDef)
 _DISTRIBUTED = (INIT, CLASS)
@@ -34,6 +36,10 @@ def launch(context: Context) -> Iterator[Found]:
     """Yield a change that creates the process group and shards each model before its optimizer."""
     if is_distributed(context):
         return
+    frameworks = list(_frameworks(context))
+    if frameworks:
+        yield from frameworks
+        return
     found: list[Anchor] = []
     for code, optimizer in optimizers(context):
         try:
@@ -43,6 +49,15 @@ def launch(context: Context) -> Iterator[Found]:
             return
     if found:
         yield from attempt(found[0].code, found[0].use, partial(_together, context, found))
+
+
+def _frameworks(context: Context) -> Iterator[Kept]:
+    """Yield each object that moves its program to several GPUs by settings of its own."""
+    for code in context.codes("Accelerator", "Fabric", "Trainer"):
+        for node in ir.walk(code.module):
+            name = context.name(code, node.func) if isinstance(node, ir.Call) else ""
+            if framework(name) is not None:
+                yield kept(code, node, f"`{name}` can shard the model itself; turn that on by hand")
 
 
 def _together(context: Context, found: Sequence[Anchor]) -> Change:
@@ -65,10 +80,29 @@ def _shards(found: Sequence[Anchor]) -> Iterator[Change]:
         seen.add(scope)
         imports = Imports(code, anchor.use)
         lines = sharding_lines(code, imports, anchor.model)
-        edit = _inserted(code, anchor.statement, lines)
+        edit = _inserted(code, _before_choices(anchor), lines)
         what = f"shard `{anchor.model}` with `fully_shard` before its optimizer is built"
         span = code.span(anchor.use)
         yield Change(span, what, (edit,), (imports,))
+
+
+def _before_choices(anchor: Anchor) -> ir.Stmt:
+    """Return the statement to shard before: the whole choice if another arm uses the model, too."""
+    code, place = anchor.code, anchor.statement
+    use = re.compile(rf"(?<![.\w]){re.escape(anchor.model)}\.(named_)?parameters\(")
+    for around in code.ancestors(anchor.statement):
+        if isinstance(around, ir.Function):
+            break
+        if isinstance(around, ir.If):
+            arms = around.body, around.orelse
+            others = [arm for arm in arms if not any(_covers(s, anchor.use) for s in arm)]
+            if any(use.search(code.slice(each)) for arm in others for each in arm):
+                place = around
+    return place
+
+
+def _covers(statement: ir.Stmt, node: ir.Node) -> bool:
+    return statement.start <= node.start < statement.end
 
 
 def _inserted(code: Code, statement: ir.Stmt, lines: Sequence[str]) -> Edit:
@@ -131,6 +165,8 @@ def _script(context: Context, found: Sequence[Anchor]) -> Code:
     if len(top) == 1:
         return next(iter(top.values()))
     guarded = [c for c in context.codes("__main__") if c.main_guard is not None]
+    given = [code for code in guarded if code.path in context.given]
+    guarded = given if len(given) == 1 else guarded
     if len(guarded) > 1:
         names = " and ".join(sorted(f"`{Path(code.path).name}`" for code in guarded))
         raise NoFixError(f"{names} are scripts; migrate the files of one of them at a time")

@@ -1,4 +1,4 @@
-"""Messages of rank 0 only."""
+"""Messages and changes of files of rank 0 only."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Block, blocks
-from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import put_argument
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.checkpoints import TORCH_SAVE
 from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import DISTRIBUTED
+from fsdplint.migrate.single.rank_zero import on_rank_zero
+from fsdplint.migrate.single.writes import changes_files
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 # Calls that are part of messages and need no other rank.
@@ -21,8 +23,10 @@ _QUIET = frozenset(
         *("item", "len", "str", "format", "int", "float", "round", "time", "perf_counter", "sum"),
         *("type", "size", "sorted", "list", "keys", "get_lr", "get_last_lr", "repr", "max", "min"),
         *("join", "strftime", "mean", "tolist", "numel", "abs", "exp", "perplexity"),
+        *("device_count", "get_device_name"),
     }
 )
+_DEFINITIONS = (ir.Function, ir.FunctionDef, ir.ClassDef)
 _WANDB = "wandb.init"
 
 
@@ -32,7 +36,7 @@ def outputs(context: Context) -> Iterator[Found]:
         init = next((n for n in ir.walk(code.module) if _is_init(context, code, n)), None)
         if init is not None:
             for block in _after(code, init):
-                yield from _guarded(code, block, init)
+                yield from _guarded(context, code, block, init)
     for code in context.codes("wandb"):
         yield from _runs(context, code)
 
@@ -52,7 +56,7 @@ def _after(code: Code, init: ir.Node) -> Iterator[Block]:
     for owner in (scope, *functions):
         yield Block(owner, tuple(owner.body))
         for node in code.nodes_of(owner):
-            yield from () if isinstance(node, (ir.FunctionDef, ir.ClassDef)) else blocks(node)
+            yield from () if isinstance(node, _DEFINITIONS) else blocks(node)
 
 
 def _is_early(code: Code, function: ir.Function, early: set[str]) -> bool:
@@ -62,11 +66,13 @@ def _is_early(code: Code, function: ir.Function, early: set[str]) -> bool:
     return bool(names & early) or not code.is_private()
 
 
-def _guarded(code: Code, block: Block, init: ir.Node) -> Iterator[Found]:
+def _guarded(context: Context, code: Code, block: Block, init: ir.Node) -> Iterator[Found]:
     statements = [s for s in block.statements if s.start > init.start or code.function(s)]
     group: list[ir.Stmt] = []
     for statement in [*statements, None]:
-        if statement is not None and _is_message(code, statement):
+        if statement is not None and (
+            _is_message(code, statement) or _is_change(context, code, statement)
+        ):
             group.append(statement)
             continue
         if group and not _is_guarded(code, group[0]):
@@ -82,29 +88,26 @@ def _is_message(code: Code, statement: ir.Stmt) -> bool:
     return all(ir.last_name(n.func) in _QUIET for n in inner) and code.alone(statement)
 
 
+def _is_change(context: Context, code: Code, statement: ir.Stmt) -> bool:
+    """True for a call that changes files, unless it belongs to a save."""
+    function = code.function(statement)
+    saves = function is not None and TORCH_SAVE in code.slice(function)
+    plain = isinstance(statement, ir.Expression) and not saves
+    return plain and changes_files(context, code, statement)
+
+
 def _is_guarded(code: Code, statement: ir.Stmt) -> bool:
     above = (node for node in code.ancestors(statement) if isinstance(node, ir.If))
     return any("get_rank()" in code.slice(node.test) for node in above)
 
 
 def _change(code: Code, group: Sequence[ir.Stmt]) -> Iterator[Found]:
-    first = group[0]
-    span = code.span(first)
     try:
-        imports = Imports(code, first)
-        test = f"if {imports.module(DISTRIBUTED, 'dist')}.get_rank() == 0:"
-        edits = tuple(_indented(code, group, test))
+        prints = all(_is_message(code, each) for each in group)
+        what = "print on rank 0 only" if prints else "change files on rank 0 only"
+        yield on_rank_zero(code, group, what)
     except NoFixError:
         return  # messages of all ranks do no harm
-    yield Change(span, "print on rank 0 only", edits, (imports,))
-
-
-def _indented(code: Code, group: Sequence[ir.Stmt], test: str) -> Iterator[Edit]:
-    start = code.extent(group[0])[0]
-    lines = list(code.code_lines(start, code.after(group[-1])))
-    yield code.insert_lines(start, f"{code.indentation(group[0])}{test}{code.newline}")
-    for at in lines:
-        yield code.edit(at, at, code.unit)
 
 
 def _runs(context: Context, code: Code) -> Iterator[Found]:

@@ -47,11 +47,27 @@ class CenterCrop(_Unchanged):
     pass
 
 
+class ColorJitter(_Unchanged):
+    pass
+
+
+class Lambda(_Unchanged):
+    pass
+
+
 class Pad(_Unchanged):
     pass
 
 
+class RandomApply(_Unchanged):
+    pass
+
+
 class RandomCrop(_Unchanged):
+    pass
+
+
+class RandomGrayscale(_Unchanged):
     pass
 
 
