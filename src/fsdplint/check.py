@@ -189,14 +189,7 @@ def inspect(
     from fsdplint.engine.project.relevance import import_closure
 
     overlay = overlay or {}
-    source = overlay.get(absolute(path)) or load(Path(path))
-    try:
-        problem = syntax_problem(source)
-    except TooDemanding as error:
-        raise SourceError(source.path, error.message) from error
-    if problem is not None:
-        line, _ = source.position(problem.offset)
-        raise SourceError(source.path, f"{source.line_name(line)}: {problem.message}")
+    source = _python(overlay.get(absolute(path)) or load(Path(path)))
     sources = Sources({**overlay, source.path: source}, most=sys.maxsize)
     root = project_root(Path(source.path))
     configs = ConfigOutcome()
@@ -223,6 +216,22 @@ def inspect(
         path: replace(script, path=path) for path, script in sources.written.items()
     }
     return found, Outcome((), held, tuple(sources.failures), Path.cwd().as_posix())
+
+
+def _python(source: SourceFile) -> SourceFile:
+    """Return ``source`` if it is valid Python.
+
+    Raises:
+        SourceError: it is not, or it takes too much to parse.
+    """
+    try:
+        problem = syntax_problem(source)
+    except TooDemanding as error:
+        raise SourceError(source.path, error.message) from error
+    if problem is not None:
+        line, _ = source.position(problem.offset)
+        raise SourceError(source.path, f"{source.line_name(line)}: {problem.message}")
+    return source
 
 
 def _findings(
