@@ -54,7 +54,8 @@ def missed_gradients(program: Program) -> Iterator[tuple[GatheredClear, Call]]:
 def _may_clear(program: Program, clear: GatheredClear, missing: set[Call | Store]) -> bool:
     """True if other code may clear the gradients of the shards."""
     trace, site = clear.trace, clear.event.site
-    if any(event not in missing for event, _, _ in clears(trace)):
+    others = (event for event, _, _ in clears(trace) if event not in missing)
+    if any(share_loop(program, site, event.site) for event in others):
         return True
     builds = trace.of(BuildOptimizer)
     given = {clear.shard.module, *clear.shard.module.ancestors(), *(b.optimizer for b in builds)}

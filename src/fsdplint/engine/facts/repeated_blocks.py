@@ -10,6 +10,7 @@ from fsdplint.engine.interpreter.values import (
     ClassValue,
     Const,
     Object,
+    Origin,
     Symbol,
     class_names,
     followed,
@@ -55,6 +56,20 @@ def repeated_blocks(module: Object) -> tuple[tuple[Blocks, ...], str] | None:
     return (found, module.cls.node.name) if found else None
 
 
+def _inherited(module: Object) -> Iterator[Blocks]:
+    """The blocks that a class of a library gives its subclass, but for attributes set anew."""
+    if isinstance(module.cls, ClassValue):
+        bases = (base.name for base in module.cls.lineage() if isinstance(base, Symbol))
+        found = (blocks for name in bases for blocks in _in_library(name, ()))
+        yield from (each for each in found if not _sets(module, each.path.partition(".")[0]))
+
+
+def _sets(module: Object, name: str) -> bool:
+    """Whether a module has an attribute that is more than a part of it which was read."""
+    value = followed(module.attrs[name]) if name in module.attrs else None
+    return value is not None and not (isinstance(value, Object) and value.origin is Origin.PART)
+
+
 def _in_library(name: str, above: tuple[str, ...]) -> Iterator[Blocks]:
     """The blocks of a library's model by its canonical name."""
     paths = hugging_face_blocks(name)
@@ -77,6 +92,7 @@ def _blocks(module: Object, above: tuple[str, ...], seen: set[Object]) -> Iterat
     if module in seen or len(above) > _MAX_DEPTH:
         return
     seen.add(module)
+    yield from (Blocks(".".join((*above, each.path))) for each in _inherited(module))
     for name, value in module.attrs.items():
         part = followed(value)
         if not isinstance(part, Object) or not name.isidentifier() or part.parent is not module:

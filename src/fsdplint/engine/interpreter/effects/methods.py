@@ -252,8 +252,11 @@ def _unsharded(unsharded: bool, state: PathState, receiver: Object, *_: object) 
 def _appended(
     state: PathState, receiver: Object, arguments: Arguments, _: ir.Call, frame: Frame
 ) -> Value:
-    """Add modules to a container module."""
-    stores.fill(state, receiver, arguments.args, in_loop=frame.loops > 0)
+    """Add modules, or a list of some, to a container module."""
+    lists = [value for value in map(followed, arguments.args) if isinstance(value, Sequence)]
+    many = frame.loops > 0 or any(each.rest or each.repeated for each in lists)
+    listed = [item for each in lists for item in (*each.items, *each.rest)]
+    stores.fill(state, receiver, listed or arguments.args, in_loop=many)
     return NONE
 
 
