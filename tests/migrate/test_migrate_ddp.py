@@ -213,13 +213,19 @@ if "scratch" == "resume":
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
 """
-    options = "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)"
-    unprefixed = '{name.removeprefix("module."): value for name, value in state["model"].items()}'
-    named = 'by_parameter_name(state["optimizer"], model, optimizer)'
     assert migrated(tmp_path, planned(tmp_path, text)).endswith(
-        f"""\
-    set_model_state_dict(model, {unprefixed}, {options})
-    set_optimizer_state_dict(model, optimizer, {named}, {options})
+        """\
+    set_model_state_dict(
+        model,
+        {name.removeprefix("module."): value for name, value in state["model"].items()},
+        options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+    )
+    set_optimizer_state_dict(
+        model,
+        optimizer,
+        by_parameter_name(state["optimizer"], model, optimizer),
+        options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+    )
 """
     )
 
@@ -290,7 +296,12 @@ def test_a_trainer_is_sharded_before_its_optimizer_and_saves_on_every_rank(tmp_p
     assert "        self.optimizer = optimizer\n\n    def save" in after
     assert (
         f"""\
-        snapshot = {{"model": get_model_state_dict(self.model, {_FULL})}}
+        snapshot = {{
+            "model": get_model_state_dict(
+                self.model,
+                {_FULL},
+            ),
+        }}
         if dist.get_rank() != 0:
             return
         torch.save(snapshot, "snapshot.pt")
@@ -477,8 +488,15 @@ if os.path.exists("out"):
 
 def test_a_rank_that_ends_the_job_keeps_no_other_from_a_state(tmp_path: Path) -> None:
     after = migrated(tmp_path, planned(tmp_path, _HEAD + _SAVES_EVERYWHERE))
-    options = "options=StateDictOptions(full_state_dict=True)"
-    assert f"torch.save(get_model_state_dict(module, {options})" in after
+    assert (
+        """\
+    torch.save(
+        get_model_state_dict(module, options=StateDictOptions(full_state_dict=True)),
+        f"{dist.get_rank()}.pt",
+    )
+"""
+        in after
+    )
 
 
 def test_the_plan_tells_that_only_the_root_is_sharded(tmp_path: Path) -> None:
@@ -538,10 +556,16 @@ def test_an_optimizer_of_unknown_groups_has_the_parameters_of_the_only_model(
     tmp_path: Path,
 ) -> None:
     after = migrated(tmp_path, planned(tmp_path, _GROUPS))
-    full = "options=StateDictOptions(full_state_dict=True"
-    assert f'"optimizer": get_optimizer_state_dict(net, optimizer, {full})' in after
+    assert (
+        """\
+        "optimizer": get_optimizer_state_dict(
+            net, optimizer, options=StateDictOptions(full_state_dict=True)
+        ),
+"""
+        in after
+    )
     named = 'by_parameter_name(old["optimizer"], net, optimizer)'
-    assert f"set_optimizer_state_dict(net, optimizer, {named}, {full}" in after
+    assert f"set_optimizer_state_dict(\n    net,\n    optimizer,\n    {named},\n" in after
 
 
 _LOST = {

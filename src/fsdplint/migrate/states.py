@@ -147,8 +147,11 @@ def _defined(code: Code) -> Iterator[Edit]:
     quiet = (ir.Import, ir.ImportFrom)
     body = [s for s in code.module.body if not isinstance(s, quiet)]
     first = next(s for s in body if not _is_docstring(s))
-    text = _NAMED_DEFINITION.replace("    ", code.unit).replace("\n", code.newline)
-    yield code.insert_lines(code.extent(first)[0], text)
+    at = code.extent(first)[0]
+    above = code.text[:at].splitlines()[-2:]
+    blank = "\n" * sum(1 for line in above if line.strip()) if above[-1:] else ""
+    text = (blank + _NAMED_DEFINITION).replace("    ", code.unit).replace("\n", code.newline)
+    yield code.insert_lines(at, text)
 
 
 def _is_docstring(statement: ir.Stmt) -> bool:
