@@ -472,6 +472,13 @@ def test_evaluating_and_saving_change_no_later_step(tmp_path: Path, ranks: Ranks
     assert one == other
 
 
+def test_other_ranks_are_those_that_the_code_tests(tmp_path: Path) -> None:
+    text = _EVALUATED.replace("for step in", "rank = dist.get_rank()\nfor step in")
+    text = text.replace("if step % 2 == 0 and dist.get_rank() == 0:", "if rank == 0:")
+    after = migrated(tmp_path, planned(tmp_path, text))
+    assert "torch.cuda.device_count()), enabled=rank != 0):\n" in after
+
+
 _SAVES_EVERYWHERE = """
 def save(module):
     torch.save(module.state_dict(), f"{dist.get_rank()}.pt")
@@ -615,6 +622,19 @@ net = DDP(net)
 """: "its weights are whole, and do not mix with the shards of the model; shard this copy like "
     "the model by hand",
 }
+
+
+def test_states_of_a_model_that_is_wrapped_under_a_test_are_gathered(tmp_path: Path) -> None:
+    text = f"""{_HEAD}\
+many = dist.get_world_size() > 1
+if many:
+    model = DDP(model)
+state = model.module.state_dict() if many else model.state_dict()
+if dist.get_rank() == 0:
+    torch.save(state, "model.pt")
+"""
+    after = migrated(tmp_path, planned(tmp_path, text))
+    assert "state = get_model_state_dict(" in after and " else " not in after
 
 
 @pytest.mark.parametrize("lines", _LOST)

@@ -201,6 +201,9 @@ _DEVICES = {
     "torch.cuda.set_device(args.gpu)": 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
     "gpu = 0; model.to(gpu)": 'gpu = 0; model.to("cuda")',
     "model = nn.DataParallel(model)": "",
+    'os.environ["CUDA_VISIBLE_DEVICES"] = "1"': "",
+    'os.environ["CUDA_VISIBLE_DEVICES"] = args.output': 'os.environ["CUDA_VISIBLE_DEVICES"] = '
+    "args.output",
 }
 
 
@@ -269,8 +272,11 @@ _KEPT = {
     "are; call `fully_shard` on the model before this by hand",
     ("model.parameters(), lr", "model.head.parameters(), lr"): "`model.head.parameters()` does not "
     "name a whole model; call `fully_shard` on the model before this by hand",
-    ("    torch.manual_seed(0)", '    os.environ["CUDA_VISIBLE_DEVICES"] = "1"'): "all ranks would "
-    "see the same GPUs; leave it to the launcher",
+    ("torch.optim.SGD(model.parameters(), lr=0.1)", "build(model)"): "no optimizer shows that is "
+    "built from the parameters of the model; create the process group and call `fully_shard` "
+    "before that by hand",
+    ("    torch.manual_seed(0)", '    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "1")'): "all "
+    "ranks would see the same GPUs; leave it to the launcher",
     ("optimizer = torch", "model = nn.parallel.DistributedDataParallel(model)"): "the program "
     "trains with DDP; run `fsdplint migrate ddp`",
     (
@@ -353,7 +359,7 @@ def test_a_variable_without_a_sampler_gets_one(tmp_path: Path) -> None:
 
 def test_the_given_file_is_the_script(tmp_path: Path) -> None:
     model, script = _BEFORE.split("def main():")
-    guard = 'if __name__ == "__main__":\n    print(Net())\n'
+    guard = 'if __name__ == "__main__":\n    torch.optim.SGD(Net().parameters())\n'
     (tmp_path / "net.py").write_text(f"{model}{guard}", "utf-8")
     plan = planned(tmp_path, f"from net import *\n\n\ndef main():{script}")
     assert not plan.of(Kept)

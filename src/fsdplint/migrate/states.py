@@ -159,7 +159,16 @@ def _is_docstring(statement: ir.Stmt) -> bool:
 
 
 def unseen(context: Context) -> Iterator[Found]:
-    """Yield states that are taken or loaded where no path leads, by names of what is sharded."""
+    """Yield a change for each load where no path leads, by names of what is sharded."""
+    yield from (each for each in _unreached(context) if isinstance(each, Change))
+
+
+def untaken(context: Context) -> Iterator[Found]:
+    """Yield states that are taken or loaded where no path leads, in the result of a migration."""
+    yield from (each for each in _unreached(context) if isinstance(each, Kept))
+
+
+def _unreached(context: Context) -> Iterator[Found]:
     program = context.program
     reached = {
         call.site.node

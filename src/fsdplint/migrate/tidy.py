@@ -110,7 +110,6 @@ def _short_lines(context: Context, marks: Sequence[str]) -> Iterator[Found]:
 def _is_whole(code: Code, start: int, end: int) -> bool:
     """True if all brackets of a line are closed on it, and nothing else could break."""
     line = code.line(start)
-    pairs = ("()", "[]", "{}")
-    balanced = all(line.count(opening) == line.count(closing) for opening, closing in pairs)
+    balanced = all(line.count(mark[0]) == line.count(mark[1]) for mark in ("()", "[]", "{}"))
     opened = line.lstrip()[:1] not in ")]}"
     return balanced and opened and not code.comments(start, end) and not code.in_string(start)

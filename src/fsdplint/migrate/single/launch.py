@@ -20,6 +20,10 @@ from fsdplint.migrate.single.anchors import Anchor, anchors, optimizers
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
 
 _DEFINITIONS = (ir.Import, ir.ImportFrom, ir.FunctionDef, ir.ClassDef)
+_NO_OPTIMIZER = (
+    "no optimizer shows that is built from the parameters of the model; create the process group "
+    "and call `fully_shard` before that by hand"
+)
 _DISTRIBUTED = (INIT, CLASS)
 
 
@@ -42,6 +46,8 @@ def launch(context: Context) -> Iterator[Found]:
         return
     found: list[Anchor] = []
     for code, optimizer in optimizers(context):
+        if _is_of_another_script(context, code, optimizer):
+            continue
         try:
             found += anchors(context, code, optimizer)
         except NoFixError as reason:
@@ -49,6 +55,22 @@ def launch(context: Context) -> Iterator[Found]:
             return
     if found:
         yield from attempt(found[0].code, found[0].use, partial(_together, context, found))
+    else:
+        yield from _untouched(context)
+
+
+def _untouched(context: Context) -> Iterator[Kept]:
+    """Yield the backward pass of a program that builds no optimizer in a known way."""
+    for code in context.codes(".backward("):
+        for node in ir.walk(code.module):
+            if isinstance(node, ir.Call) and ir.last_name(node.func) == "backward":
+                yield kept(code, node, _NO_OPTIMIZER)
+                return
+
+
+def _is_of_another_script(context: Context, code: Code, node: ir.Node) -> bool:
+    guard = code.main_guard
+    return guard is not None and _covers(guard, node) and code.path not in context.given
 
 
 def _frameworks(context: Context) -> Iterator[Kept]:
