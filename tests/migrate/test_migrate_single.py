@@ -357,6 +357,15 @@ def test_a_variable_without_a_sampler_gets_one(tmp_path: Path) -> None:
     assert "in range(2):\n        loader.sampler.set_epoch(epoch)\n" in after
 
 
+def test_ranks_start_once_a_function_has_read_the_command_line(tmp_path: Path) -> None:
+    start, end = _BEFORE.index("    parser ="), _BEFORE.index("    torch.manual_seed")
+    lines = _BEFORE[start:end].replace("args =", "return")
+    text = _BEFORE[:start] + "    args = read()\n" + _BEFORE[end:]
+    text = text.replace("def main():", f"def read():\n{lines}\n\ndef main():")
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert "    args = read()\n    if torch.cuda.is_available():\n" in after
+
+
 def test_the_given_file_is_the_script(tmp_path: Path) -> None:
     model, script = _BEFORE.split("def main():")
     guard = 'if __name__ == "__main__":\n    torch.optim.SGD(Net().parameters())\n'
