@@ -213,13 +213,19 @@ if "scratch" == "resume":
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
 """
-    options = "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)"
-    unprefixed = '{name.removeprefix("module."): value for name, value in state["model"].items()}'
-    named = 'by_parameter_name(state["optimizer"], model, optimizer)'
     assert migrated(tmp_path, planned(tmp_path, text)).endswith(
-        f"""\
-    set_model_state_dict(model, {unprefixed}, {options})
-    set_optimizer_state_dict(model, optimizer, {named}, {options})
+        """\
+    set_model_state_dict(
+        model,
+        {name.removeprefix("module."): value for name, value in state["model"].items()},
+        options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+    )
+    set_optimizer_state_dict(
+        model,
+        optimizer,
+        by_parameter_name(state["optimizer"], model, optimizer),
+        options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+    )
 """
     )
 
@@ -290,7 +296,12 @@ def test_a_trainer_is_sharded_before_its_optimizer_and_saves_on_every_rank(tmp_p
     assert "        self.optimizer = optimizer\n\n    def save" in after
     assert (
         f"""\
-        snapshot = {{"model": get_model_state_dict(self.model, {_FULL})}}
+        snapshot = {{
+            "model": get_model_state_dict(
+                self.model,
+                {_FULL},
+            ),
+        }}
         if dist.get_rank() != 0:
             return
         torch.save(snapshot, "snapshot.pt")
@@ -461,6 +472,15 @@ def test_evaluating_and_saving_change_no_later_step(tmp_path: Path, ranks: Ranks
     assert one == other
 
 
+def test_other_ranks_are_those_that_the_code_tests(tmp_path: Path) -> None:
+    text = _EVALUATED.replace("for step in", "rank = dist.get_rank()\nfor step in")
+    text = text.replace("if step % 2 == 0 and dist.get_rank() == 0:", "if rank == 0:")
+    start, end = text.index("        if step > 0"), text.index("    optimizer.zero_grad()")
+    text = text[:start] + text[end:]
+    after = migrated(tmp_path, planned(tmp_path, text))
+    assert "torch.cuda.device_count()), enabled=rank != 0):\n" in after
+
+
 _SAVES_EVERYWHERE = """
 def save(module):
     torch.save(module.state_dict(), f"{dist.get_rank()}.pt")
@@ -477,8 +497,15 @@ if os.path.exists("out"):
 
 def test_a_rank_that_ends_the_job_keeps_no_other_from_a_state(tmp_path: Path) -> None:
     after = migrated(tmp_path, planned(tmp_path, _HEAD + _SAVES_EVERYWHERE))
-    options = "options=StateDictOptions(full_state_dict=True)"
-    assert f"torch.save(get_model_state_dict(module, {options})" in after
+    assert (
+        """\
+    torch.save(
+        get_model_state_dict(module, options=StateDictOptions(full_state_dict=True)),
+        f"{dist.get_rank()}.pt",
+    )
+"""
+        in after
+    )
 
 
 def test_the_plan_tells_that_only_the_root_is_sharded(tmp_path: Path) -> None:
@@ -538,10 +565,16 @@ def test_an_optimizer_of_unknown_groups_has_the_parameters_of_the_only_model(
     tmp_path: Path,
 ) -> None:
     after = migrated(tmp_path, planned(tmp_path, _GROUPS))
-    full = "options=StateDictOptions(full_state_dict=True"
-    assert f'"optimizer": get_optimizer_state_dict(net, optimizer, {full})' in after
+    assert (
+        """\
+        "optimizer": get_optimizer_state_dict(
+            net, optimizer, options=StateDictOptions(full_state_dict=True)
+        ),
+"""
+        in after
+    )
     named = 'by_parameter_name(old["optimizer"], net, optimizer)'
-    assert f"set_optimizer_state_dict(net, optimizer, {named}, {full}" in after
+    assert f"set_optimizer_state_dict(\n    net,\n    optimizer,\n    {named},\n" in after
 
 
 _LOST = {
@@ -591,6 +624,19 @@ net = DDP(net)
 """: "its weights are whole, and do not mix with the shards of the model; shard this copy like "
     "the model by hand",
 }
+
+
+def test_states_of_a_model_that_is_wrapped_under_a_test_are_gathered(tmp_path: Path) -> None:
+    text = f"""{_HEAD}\
+many = dist.get_world_size() > 1
+if many:
+    model = DDP(model)
+state = model.module.state_dict() if many else model.state_dict()
+if dist.get_rank() == 0:
+    torch.save(state, "model.pt")
+"""
+    after = migrated(tmp_path, planned(tmp_path, text))
+    assert "state = get_model_state_dict(" in after and " else " not in after
 
 
 @pytest.mark.parametrize("lines", _LOST)

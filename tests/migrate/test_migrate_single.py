@@ -77,8 +77,11 @@ def main():
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = TensorDataset(torch.randn(16, 4))
-    loader = DataLoader(data, batch_size=args.batch_size // dist.get_world_size(), \
-sampler=DistributedSampler(data, shuffle=False))
+    loader = DataLoader(
+        data,
+        batch_size=args.batch_size // dist.get_world_size(),
+        sampler=DistributedSampler(data, shuffle=False),
+    )
     model = Net().to(device)
     for tensor in (*model.parameters(), *model.buffers()):
         dist.broadcast(tensor.detach(), src=0)
@@ -94,8 +97,9 @@ sampler=DistributedSampler(data, shuffle=False))
             optimizer.step()
         if dist.get_rank() == 0:
             print(f"epoch {epoch}", loss.item())
-    state_dict = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, \
-cpu_offload=True))
+    state_dict = get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
     if dist.get_rank() == 0:
         torch.save(state_dict, args.output)
     dist.destroy_process_group()
@@ -146,7 +150,7 @@ def test_a_script_trains_the_same_on_one_rank_and_on_two(tmp_path: Path, ranks: 
 
 def test_the_batch_size_may_stay_that_of_each_rank(tmp_path: Path) -> None:
     after = migrated(tmp_path, _BEFORE, batch_size="keep")
-    assert "DataLoader(data, batch_size=args.batch_size, sampler=Dist" in after
+    assert "        data,\n        batch_size=args.batch_size,\n        sampler=Dist" in after
 
 
 def test_a_loader_that_shuffles_gets_a_new_order_in_each_epoch(tmp_path: Path) -> None:
@@ -156,8 +160,18 @@ def test_a_loader_that_shuffles_gets_a_new_order_in_each_epoch(tmp_path: Path) -
     text = text.replace("    data =", '    kwargs = {"batch_size": 4, "shuffle": True}\n    data =')
     after = migrated(tmp_path, text, batch_size="divide")
     assert (
-        'DataLoader(data, **{**kwargs, "shuffle": False, "sampler": DistributedSampler(data), '
-        '"batch_size": kwargs["batch_size"] // dist.get_world_size()})' in after
+        """\
+    loader = DataLoader(
+        data,
+        **{
+            **kwargs,
+            "shuffle": False,
+            "sampler": DistributedSampler(data),
+            "batch_size": kwargs["batch_size"] // dist.get_world_size(),
+        },
+    )
+"""
+        in after
     )
     assert "in range(2):\n        loader.sampler.set_epoch(epoch)\n" in after
 
@@ -187,6 +201,9 @@ _DEVICES = {
     "torch.cuda.set_device(args.gpu)": 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
     "gpu = 0; model.to(gpu)": 'gpu = 0; model.to("cuda")',
     "model = nn.DataParallel(model)": "",
+    'os.environ["CUDA_VISIBLE_DEVICES"] = "1"': "",
+    'os.environ["CUDA_VISIBLE_DEVICES"] = args.output': 'os.environ["CUDA_VISIBLE_DEVICES"] = '
+    "args.output",
 }
 
 
@@ -255,8 +272,11 @@ _KEPT = {
     "are; call `fully_shard` on the model before this by hand",
     ("model.parameters(), lr", "model.head.parameters(), lr"): "`model.head.parameters()` does not "
     "name a whole model; call `fully_shard` on the model before this by hand",
-    ("    torch.manual_seed(0)", '    os.environ["CUDA_VISIBLE_DEVICES"] = "1"'): "all ranks would "
-    "see the same GPUs; leave it to the launcher",
+    ("torch.optim.SGD(model.parameters(), lr=0.1)", "build(model)"): "no optimizer shows that is "
+    "built from the parameters of the model; create the process group and call `fully_shard` "
+    "before that by hand",
+    ("    torch.manual_seed(0)", '    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "1")'): "all "
+    "ranks would see the same GPUs; leave it to the launcher",
     ("optimizer = torch", "model = nn.parallel.DistributedDataParallel(model)"): "the program "
     "trains with DDP; run `fsdplint migrate ddp`",
     (
@@ -295,6 +315,22 @@ def test_the_plan_tells_how_to_start_the_script(tmp_path: Path) -> None:
     )
 
 
+def test_imports_of_the_state_dict_helpers_are_one(tmp_path: Path) -> None:
+    line = "    torch.save(model.state_dict(), args.output)\n"
+    loads = "    model.load_state_dict(torch.load(args.output))\n"
+    after = migrated(tmp_path, _BEFORE.replace(line, loads + line), batch_size="keep")
+    assert (
+        """\
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
+"""
+        in after
+    )
+
+
 def test_a_loader_of_both_kinds_is_kept(tmp_path: Path) -> None:
     text = _BEFORE.replace(
         "def main():",
@@ -321,9 +357,18 @@ def test_a_variable_without_a_sampler_gets_one(tmp_path: Path) -> None:
     assert "in range(2):\n        loader.sampler.set_epoch(epoch)\n" in after
 
 
+def test_ranks_start_once_a_function_has_read_the_command_line(tmp_path: Path) -> None:
+    start, end = _BEFORE.index("    parser ="), _BEFORE.index("    torch.manual_seed")
+    lines = _BEFORE[start:end].replace("args =", "return")
+    text = _BEFORE[:start] + "    args = read()\n" + _BEFORE[end:]
+    text = text.replace("def main():", f"def read():\n{lines}\n\ndef main():")
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert "    args = read()\n    if torch.cuda.is_available():\n" in after
+
+
 def test_the_given_file_is_the_script(tmp_path: Path) -> None:
     model, script = _BEFORE.split("def main():")
-    guard = 'if __name__ == "__main__":\n    print(Net())\n'
+    guard = 'if __name__ == "__main__":\n    torch.optim.SGD(Net().parameters())\n'
     (tmp_path / "net.py").write_text(f"{model}{guard}", "utf-8")
     plan = planned(tmp_path, f"from net import *\n\n\ndef main():{script}")
     assert not plan.of(Kept)
@@ -409,4 +454,5 @@ def test_a_load_waits_for_the_rank_that_writes_its_file(tmp_path: Path) -> None:
     )
     after = migrated(tmp_path, text, batch_size="keep")
     saved = "        torch.save(state_dict, args.output)\n"
-    assert f"{saved}    dist.barrier()\n    set_model_state_dict(model, torch.load(" in after
+    load = "    set_model_state_dict(\n        model,\n        torch.load(args.output),\n"
+    assert f"{saved}    dist.barrier()\n{load}" in after

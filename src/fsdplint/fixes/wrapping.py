@@ -37,10 +37,23 @@ def wrapped(line: str, unit: str, width: int = WIDTH) -> list[str]:
     lines = [indent + inside]
     if len(lines[0]) > width:
         items = _items(inside)
-        single = " for " in inside or (first.endswith("(") and not called and len(items) == 1)
+        single = " for " in _outside(inside) or (
+            first.endswith("(") and not called and len(items) == 1
+        )
         parts = [inside] if single else [f"{item}," for item in items]
         lines = [each for part in parts for each in wrapped(indent + part, unit, width)]
     return [first, *lines, own + last]
+
+
+def _outside(text: str) -> str:
+    """Return the parts of ``text`` that are in no brackets."""
+    found, last = "", 0
+    for at, mark, depth in _marks(text):
+        if mark in _OPENING and not depth:
+            found += text[last:at]
+        elif mark in _CLOSING and not depth:
+            last = at + 1
+    return found + text[last:]
 
 
 def on_one_line(code: Code, value: ir.Expr) -> str:

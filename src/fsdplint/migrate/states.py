@@ -147,8 +147,11 @@ def _defined(code: Code) -> Iterator[Edit]:
     quiet = (ir.Import, ir.ImportFrom)
     body = [s for s in code.module.body if not isinstance(s, quiet)]
     first = next(s for s in body if not _is_docstring(s))
-    text = _NAMED_DEFINITION.replace("    ", code.unit).replace("\n", code.newline)
-    yield code.insert_lines(code.extent(first)[0], text)
+    at = code.extent(first)[0]
+    above = code.text[:at].splitlines()[-2:]
+    blank = "\n" * sum(1 for line in above if line.strip()) if above[-1:] else ""
+    text = (blank + _NAMED_DEFINITION).replace("    ", code.unit).replace("\n", code.newline)
+    yield code.insert_lines(at, text)
 
 
 def _is_docstring(statement: ir.Stmt) -> bool:
@@ -156,7 +159,16 @@ def _is_docstring(statement: ir.Stmt) -> bool:
 
 
 def unseen(context: Context) -> Iterator[Found]:
-    """Yield states that are taken or loaded where no path leads, by names of what is sharded."""
+    """Yield a change for each load where no path leads, by names of what is sharded."""
+    yield from (each for each in _unreached(context) if isinstance(each, Change))
+
+
+def untaken(context: Context) -> Iterator[Found]:
+    """Yield states that are taken or loaded where no path leads, in the result of a migration."""
+    yield from (each for each in _unreached(context) if isinstance(each, Kept))
+
+
+def _unreached(context: Context) -> Iterator[Found]:
     program = context.program
     reached = {
         call.site.node

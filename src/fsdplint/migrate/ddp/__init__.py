@@ -16,7 +16,7 @@ from fsdplint.migrate.pickled import pickled
 from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
-from fsdplint.migrate.tidy import unused_imports
+from fsdplint.migrate.tidy import FULL, tidied
 
 # Steps on programs whose model is sharded by now.
 ADAPTING = (
@@ -55,7 +55,7 @@ DDP = Migration(
     "ddp",
     (wrappers, prefixes, uses, *ADAPTING, within(evaluations)),
     frozenset(),
-    unused_imports,
+    tidied(FULL),
     leftovers,
     UNRELATED,
     TOLERATED,

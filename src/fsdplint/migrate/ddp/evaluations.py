@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.site import Guard
 from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.imports import Imports
@@ -30,7 +32,7 @@ def evaluations(context: Context) -> Iterator[Found]:
         imports = Imports(code, node)
         torch, dist = imports.module("torch", "torch"), imports.module(DISTRIBUTED, "dist")
         devices = f"range({torch}.cuda.device_count())"
-        other = f"enabled={dist}.get_rank() != 0"
+        other = f"enabled={_other_ranks(code, fact.guards[0], node) or f'{dist}.get_rank() != 0'}"
         fix = on_every_rank(
             program, fact, facts, f"with {torch}.random.fork_rng({devices}, {other}):"
         )
@@ -38,3 +40,14 @@ def evaluations(context: Context) -> Iterator[Found]:
             span = code.span(node)
             what = f"{fix.title}; random numbers of other ranks stay as they are"
             yield Change(span, what, fix.edits, (imports,))
+
+
+def _other_ranks(code: Code, guard: Guard, node: ir.Node) -> str:
+    """Return the test that the other ranks pass, if it is that of the code itself.
+
+    The program may run without a process group as well.
+    """
+    test = guard.test
+    here = guard.path == code.path and code.function(test) is code.function(node)
+    text = code.slice(test) if here and isinstance(test, ir.Compare) and guard.taken else ""
+    return f"{text.removesuffix('== 0')}!= 0" if text.endswith("== 0") else ""

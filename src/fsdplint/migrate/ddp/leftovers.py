@@ -8,11 +8,12 @@ from fsdplint.engine import ir
 from fsdplint.knowledge.ddp import CLASS
 from fsdplint.migrate.copies import mixed
 from fsdplint.migrate.rules import within
+from fsdplint.migrate.states import untaken
 from fsdplint.migrate.step import Context, Found, Kept
 
 
 def leftovers(context: Context) -> Iterator[Found]:
-    """Yield each use of DDP's class, and weights that do not mix."""
+    """Yield each use of DDP's class, weights that do not mix, and states that stay raw."""
     for code in context.codes("DistributedDataParallel", "DDP"):
         for node in ir.walk(code.module):
             if isinstance(node, (ir.Name, ir.Attribute)) and context.name(code, node) == CLASS:
@@ -20,3 +21,4 @@ def leftovers(context: Context) -> Iterator[Found]:
                 text = f"`{code.short(code.statement(node))}`"
                 yield Kept(span, text, "no step knows how to change this use; change it by hand")
     yield from within(mixed)(context)
+    yield from untaken(context)

@@ -80,9 +80,9 @@ def _is_flag(node: ir.Node) -> bool:
 
 
 def _is_no_choice(code: Code, choice: ir.Conditional) -> bool:
-    """True if dropping `.module` has left ``model if ddp else model``."""
+    """True if dropping `.module` has left ``model if ddp else model``, or states of these."""
     same = code.slice(choice.body) == code.slice(choice.orelse)
-    return same and not any(isinstance(node, ir.Call) for node in ir.walk(choice))
+    return same and not any(isinstance(node, ir.Call) for node in ir.walk(choice.test))
 
 
 def _set_sync(code: Code, assign: ir.Assign) -> Change:

@@ -16,7 +16,7 @@ from fsdplint.migrate.single.outputs import outputs
 from fsdplint.migrate.single.parallel import data_parallel
 from fsdplint.migrate.single.writes import waits, writes
 from fsdplint.migrate.step import Change, Context, Found, Migration
-from fsdplint.migrate.tidy import unused_imports
+from fsdplint.migrate.tidy import FULL, tidied
 
 
 def _start(context: Context) -> Iterator[Found]:
@@ -33,7 +33,7 @@ SINGLE = Migration(
     "single",
     (_start, within(numbered), within(data), folders, *ADAPTING, writes, waits, outputs),
     frozenset(),
-    unused_imports,
+    tidied(FULL, "DistributedSampler("),
     leftovers,
     UNRELATED - _OWN,
     TOLERATED,

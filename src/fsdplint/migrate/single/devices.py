@@ -49,6 +49,10 @@ def numbered(context: Context) -> Iterator[Found]:
 
 
 def _change(context: Context, code: Code, node: ir.Node) -> Change | None:
+    if isinstance(node, ir.Assign) and _is_visible(node.targets[0]):
+        edit = _seen(code, node)
+        what = "let the ranks see all GPUs; choose some in the environment of `torchrun`"
+        return None if edit is None else Change(code.span(node), what, (edit,))
     found = _edit(context, code, node)
     return None if found is None else Change(code.span(node), _WHAT, (found[0],), found[1])
 
@@ -62,6 +66,9 @@ def _edit(context: Context, code: Code, node: ir.Node) -> tuple[Edit, tuple[Impo
             raise NoFixError("it names one GPU; use `cuda`, the rank's own, by hand")
         return code.edit(node.start, node.end, '"cuda"'), ()
     if isinstance(node, ir.Constant) and node.value == _VISIBLE:
+        statement = code.statement(node)
+        if isinstance(statement, ir.Assign) and _is_visible(statement.targets[0]):
+            return None
         raise NoFixError("all ranks would see the same GPUs; leave it to the launcher")
     if not isinstance(node, ir.Call):
         return None
@@ -77,6 +84,20 @@ def _edit(context: Context, code: Code, node: ir.Node) -> tuple[Edit, tuple[Impo
             following = node.args[1].start if len(node.args) > 1 else first.end
             return code.edit(first.start, following, ""), ()
     return None
+
+
+def _is_visible(target: ir.Expr) -> bool:
+    index = target.index if isinstance(target, ir.Subscript) else None
+    return isinstance(index, ir.Constant) and index.value == _VISIBLE
+
+
+def _seen(code: Code, assign: ir.Assign) -> Edit | None:
+    """Return the edit that removes a fixed choice of GPUs."""
+    if not isinstance(assign.value, ir.Constant):
+        return None
+    if len(code.block(assign).statements) == 1:
+        raise NoFixError("all ranks would see the same GPUs; leave it to the launcher")
+    return code.delete_lines(*code.extent(assign))
 
 
 def _is_flag(value: ir.Expr) -> bool:

@@ -20,6 +20,10 @@ from fsdplint.migrate.single.anchors import Anchor, anchors, optimizers
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
 
 _DEFINITIONS = (ir.Import, ir.ImportFrom, ir.FunctionDef, ir.ClassDef)
+_NO_OPTIMIZER = (
+    "no optimizer shows that is built from the parameters of the model; create the process group "
+    "and call `fully_shard` before that by hand"
+)
 _DISTRIBUTED = (INIT, CLASS)
 
 
@@ -42,6 +46,8 @@ def launch(context: Context) -> Iterator[Found]:
         return
     found: list[Anchor] = []
     for code, optimizer in optimizers(context):
+        if _is_of_another_script(context, code, optimizer):
+            continue
         try:
             found += anchors(context, code, optimizer)
         except NoFixError as reason:
@@ -49,6 +55,22 @@ def launch(context: Context) -> Iterator[Found]:
             return
     if found:
         yield from attempt(found[0].code, found[0].use, partial(_together, context, found))
+    else:
+        yield from _untouched(context)
+
+
+def _untouched(context: Context) -> Iterator[Kept]:
+    """Yield the backward pass of a program that builds no optimizer in a known way."""
+    for code in context.codes(".backward("):
+        for node in ir.walk(code.module):
+            if isinstance(node, ir.Call) and ir.last_name(node.func) == "backward":
+                yield kept(code, node, _NO_OPTIMIZER)
+                return
+
+
+def _is_of_another_script(context: Context, code: Code, node: ir.Node) -> bool:
+    guard = code.main_guard
+    return guard is not None and _covers(guard, node) and code.path not in context.given
 
 
 def _frameworks(context: Context) -> Iterator[Kept]:
@@ -114,7 +136,7 @@ def _inserted(code: Code, statement: ir.Stmt, lines: Sequence[str]) -> Edit:
 def _set_up(context: Context, found: Sequence[Anchor]) -> Change:
     """Create the process group and choose the rank's GPU, before the first work of the script."""
     code = _script(context, found)
-    place = _place(code, found)
+    place = _place(context, code, found)
     imports = Imports(code, place)
     torch, os = imports.module("torch", "torch"), imports.module("os", "os")
     dist = imports.module(DISTRIBUTED, "dist")
@@ -175,7 +197,7 @@ def _script(context: Context, found: Sequence[Anchor]) -> Code:
     return guarded[0]
 
 
-def _place(code: Code, found: Sequence[Anchor]) -> ir.Stmt:
+def _place(context: Context, code: Code, found: Sequence[Anchor]) -> ir.Stmt:
     """Return the statement to set up before: after the command line has been read, if it is."""
     guard = code.main_guard
     own = [anchor for anchor in found if anchor.code is code]
@@ -183,7 +205,7 @@ def _place(code: Code, found: Sequence[Anchor]) -> ir.Stmt:
         code.function(a.use) is None and a.use.start < guard.start for a in own
     )
     if early or guard is None:
-        return _after_parsing([s for s in code.module.body if not _is_quiet(s)])
+        return _after_parsing(context, [s for s in code.module.body if not _is_quiet(s)])
     body = guard.body
     (only, *others) = body
     called = only.value if isinstance(only, ir.Expression) and not others else None
@@ -193,7 +215,7 @@ def _place(code: Code, found: Sequence[Anchor]) -> ir.Stmt:
         mains = [each.function for each in defined if each.function.name == name]
         if len(mains) == 1:
             body = tuple(s for s in mains[0].body if not _is_docstring(s))
-    return _after_parsing(body)
+    return _after_parsing(context, body)
 
 
 def _is_docstring(statement: ir.Stmt) -> bool:
@@ -206,13 +228,23 @@ def _is_quiet(statement: ir.Stmt) -> bool:
     return not any(isinstance(node, ir.Call) for node in ir.walk(statement))
 
 
-def _after_parsing(body: Sequence[ir.Stmt]) -> ir.Stmt:
+def _after_parsing(context: Context, body: Sequence[ir.Stmt]) -> ir.Stmt:
     """Return the first statement after the one that reads the command line, or the first at all."""
     for index, statement in enumerate(body[:-1]):
-        if any(
-            isinstance(n, ir.Call) and ir.last_name(n.func) in PARSES for n in ir.walk(statement)
-        ):
+        if any(_parses(context, node) for node in ir.walk(statement)):
             return body[index + 1]
     if not body:
         raise NoFixError("the script does nothing; call its training there by hand")
     return body[0]
+
+
+def _parses(context: Context, node: ir.Node) -> bool:
+    """True for a call that reads the command line, or of a function that does."""
+    if not isinstance(node, ir.Call):
+        return False
+    name = ir.last_name(node.func)
+    if name in PARSES or not isinstance(node.func, ir.Name):
+        return name in PARSES
+    functions = (f for code in context.codes(f"def {name}(") for f in code.functions)
+    inner = (n for f in functions if f.name == name for each in f.body for n in ir.walk(each))
+    return any(isinstance(n, ir.Call) and ir.last_name(n.func) in PARSES for n in inner)

@@ -11,14 +11,14 @@ from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import FULLY_SHARD
 from fsdplint.migrate.copies import mixed
 from fsdplint.migrate.rules import within
+from fsdplint.migrate.states import untaken
 from fsdplint.migrate.step import Context, Found, Kept
 
 _SHARD = FULLY_SHARD.rpartition(".")[2]
 
 
 def leftovers(context: Context) -> Iterator[Found]:
-    """Yield each use of `DataParallel`, each start of ranks that nothing is sharded for,
-    sharding that no analyzed path reaches, and weights that do not mix."""
+    """Yield what still needs one GPU, and what a sharded model breaks."""
     reached = {shard.call for trace in context.program.traces for shard in trace.of(Shard)}
     shards = any(True for _ in context.codes(_SHARD))
     for code in context.codes("DataParallel", _SHARD, "init_process_group"):
@@ -38,3 +38,4 @@ def leftovers(context: Context) -> Iterator[Found]:
                 reason = "no analyzed path leads here, so the code around it is not adapted"
                 yield Kept(span, text, f"{reason}; migrate it by hand")
     yield from within(mixed)(context)
+    yield from untaken(context)

@@ -83,5 +83,9 @@ class Resize(_Unchanged):
     pass
 
 
+class ToPILImage(_Unchanged):
+    pass
+
+
 class ToTensor(_Unchanged):
     pass
