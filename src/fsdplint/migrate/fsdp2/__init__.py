@@ -5,15 +5,16 @@ from __future__ import annotations
 from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone, prepared_apart
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
+from fsdplint.migrate.fsdp2.corrected import corrected
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.gathers import mistakes
-from fsdplint.migrate.fsdp2.groupings import groupings
 from fsdplint.migrate.fsdp2.launch_lines import launch_lines
 from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.lightning.fabric import early_optimizers
 from fsdplint.migrate.fsdp2.lightning.files import config_files
 from fsdplint.migrate.fsdp2.lightning.strategies import strategies
+from fsdplint.migrate.fsdp2.meshes import meshes
 from fsdplint.migrate.fsdp2.methods import methods
 from fsdplint.migrate.fsdp2.norms import norms
 from fsdplint.migrate.fsdp2.others import libraries
@@ -29,7 +30,7 @@ from fsdplint.migrate.step import Migration
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(shared_names, norms, groupings, states, full_params),
+        *(shared_names, meshes, norms, corrected, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, within(cleared)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines, trainers),
