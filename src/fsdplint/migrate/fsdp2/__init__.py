@@ -22,6 +22,7 @@ from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.trainer import trainers
 from fsdplint.migrate.fsdp2.unused import unused
+from fsdplint.migrate.fsdp2.variables import launch_variables
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.rules import within
@@ -33,7 +34,8 @@ FSDP2 = Migration(
         *(shared_names, meshes, norms, corrected, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, within(cleared)),
-        *(plugins, prepared_alone, prepared_apart, launches, launch_lines, trainers),
+        *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
+        *(launch_variables, trainers),
         *(strategies, early_optimizers, config_files, libraries),
     ),
     rules=frozenset(),
