@@ -21,6 +21,7 @@ from fsdplint.migrate.fsdp2.others import libraries
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.trainer import trainers
+from fsdplint.migrate.fsdp2.trainer_lines import trainer_lines
 from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.variables import launch_variables
 from fsdplint.migrate.fsdp2.wrappers import wrappers
@@ -35,7 +36,7 @@ FSDP2 = Migration(
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, within(cleared)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
-        *(launch_variables, trainers),
+        *(launch_variables, trainers, trainer_lines),
         *(strategies, early_optimizers, config_files, libraries),
     ),
     rules=frozenset(),
