@@ -204,6 +204,14 @@ def test_variable_that_names_accelerate(tmp_path: Path) -> None:
     assert migrated(planned(tmp_path, {"train.py": CODE, "run.sh": before})) == {"run.sh": after}
 
 
+def test_option_of_older_releases_goes(tmp_path: Path) -> None:
+    """accelerate 1.0 has renamed an option, which FSDP2 lacks."""
+    options = "--fsdp_backward_prefetch_policy BACKWARD_PRE --fsdp_state_dict_type 1"
+    after = "--fsdp_version 2 --fsdp_state_dict_type 1"
+    plan = planned(tmp_path, {"train.py": CODE, "run.sh": line(options)})
+    assert migrated(plan) == {"run.sh": line(after)}
+
+
 def test_older_releases(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("accelerate>=1.2\n")
     (entry,) = planned(tmp_path, {"train.py": CODE, "run.sh": line("")}).of(Kept)

@@ -75,10 +75,11 @@ def test_releases_that_use_fsdp1(tmp_path: Path) -> None:
     files = {"train.py": CODE, "run.sh": line("--fsdp full_shard")}
     after = line("""--fsdp full_shard --fsdp_config '{"version": 2}'""")
     assert migrated(planned(tmp_path, files)) == {"run.sh": after}
-    (tmp_path / "requirements.txt").write_text("transformers>=4.40\n")
-    (kept,) = planned(tmp_path, files).of(Kept)
-    assert isinstance(kept.found, Kept)
-    assert "require `transformers>=5.0`" in kept.found.reason
+    for older in ("transformers>=4.40", "transformers>=4.28,<4.29"):
+        (tmp_path / "requirements.txt").write_text(f"{older}\n")
+        (kept,) = planned(tmp_path, files).of(Kept)
+        assert isinstance(kept.found, Kept)
+        assert "require `transformers>=5.0`" in kept.found.reason
 
 
 @pytest.mark.parametrize(

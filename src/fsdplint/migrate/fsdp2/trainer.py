@@ -34,10 +34,10 @@ from fsdplint.migrate.step import Change, Context, Found, Kept, Question
 
 DIFFERS = "rank 0's weights are not handed out, except with `cpu_ram_efficient_loading`"
 _SAVES = "checkpoints are sharded"
-_SINCE = ".".join(map(str, VERSION_SINCE))
+SINCE = ".".join(map(str, VERSION_SINCE))
 TOO_OLD = (
-    f"transformers has FSDP2 since {_SINCE}, and the project admits older releases; require "
-    f"`transformers>={_SINCE}`, then migrate again"
+    f"transformers has FSDP2 since {SINCE}, and the project admits older releases; require "
+    f"`transformers>={SINCE}`, then migrate again"
 )
 _APPLIED = "`shard_grad_op` takes effect, which transformers ignores with FSDP1: more memory"
 

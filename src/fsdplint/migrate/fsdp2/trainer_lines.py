@@ -27,7 +27,7 @@ from fsdplint.knowledge.transformers_settings import (
     default_version,
 )
 from fsdplint.migrate.fsdp2.launches import if_launched
-from fsdplint.migrate.fsdp2.trainer import DIFFERS, TOO_OLD
+from fsdplint.migrate.fsdp2.trainer import DIFFERS, SINCE, TOO_OLD
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
 _CONFIG = "fsdp_config"
@@ -104,8 +104,13 @@ def _edit(script: LaunchScript, given: Mapping[str, _Argument]) -> Edit | None:
     fsdp, classes = given[ARGUMENT], given.get(_OF_CLASSES)
     releases = projects_of({}).transformers(Path(script.path))
     is_old = any(default_version(release) == 1 for release in releases)
-    if not releases or (_CONFIG in given and classes is None):
+    if _CONFIG in given and classes is None:
         return None  # the file has the settings
+    if not releases:
+        raise NoFixError(
+            "the project admits no release of transformers that is known; require "
+            f"`transformers>={SINCE}`, then migrate again"
+        )
     if not is_old and classes is None and _OF_SIZE not in given:
         return None
     if any(release.release < VERSION_SINCE for release in releases):
