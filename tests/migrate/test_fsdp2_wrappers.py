@@ -628,6 +628,37 @@ torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     assert "`**settings` hides the arguments" in kept.found.reason
 
 
+def test_dimensions_of_a_mesh_are_named(tmp_path: Path) -> None:
+    text = f"""{_HEAD}from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import ShardingStrategy
+
+mesh = init_device_mesh(
+    "cuda",
+    (2, 4),
+)
+model = FSDP(nn.Linear(4, 4), sharding_strategy=ShardingStrategy.HYBRID_SHARD, device_mesh=mesh)
+"""
+    after = only_change(planned(tmp_path, text))
+    assert (
+        """
+mesh = init_device_mesh(
+    "cuda",
+    (2, 4),
+    mesh_dim_names=("replicate", "shard"),
+)
+"""
+        in after
+    )
+    for same in ("(2, 4), mesh_dim_names=('a', 'b'),", "(8,),"):
+        assert '"replicate"' not in only_change(planned(tmp_path, text.replace("(2, 4),", same)))
+    (new,) = planned(tmp_path, text.replace("HYBRID", "FULL")).new
+    assert new.rule == "mesh-arguments"
+    plan = planned(tmp_path, text.replace("(2, 4)", "(4, 1)"))
+    (said,) = [entry for entry in plan.of(Change) if not entry.found.edits]
+    assert (said.line, said.found.what) == (7, "keep `init_device_mesh(`")
+    assert "fix `fsdp1-mesh-not-reduced` first" in said.found.differs
+
+
 def test_groups_that_fsdp1_flattens_are_said(tmp_path: Path) -> None:
     text = f"""{_HEAD}
 model = FSDP(nn.Linear(4, 4))

@@ -17,6 +17,7 @@ import sys
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.wrap import *
@@ -102,6 +103,10 @@ _WRAPPERS = {
     ),
     "meta, initialized before": f"param_init_fn=materialized, {_CPU}",
     "meta, initialized after": f"param_init_fn=materialized, {_CPU}",
+    "on a mesh": (
+        "device_mesh=init_device_mesh('cpu', (1, 2)), "
+        f"sharding_strategy=ShardingStrategy.HYBRID_SHARD, use_orig_params=True, {_CPU}"
+    ),
     "not sharded": f"sharding_strategy=ShardingStrategy.NO_SHARD, use_orig_params=True, {_CPU}",
 }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,15 @@ def line(options: str) -> str:
     return f"accelerate launch --num_processes 2 --use_fsdp {options}".rstrip() + " train.py --x\n"
 
 
+def trained(ranks: Ranks, folder: Path, variables: Mapping[str, str]) -> list[dict[str, object]]:
+    """Return what each rank reports that trains with variables of FSDP."""
+    folder.mkdir()
+    given = {name: value for name, value in variables.items() if name.startswith("FSDP_")}
+    code = f"import os\nos.environ.update({given!r})\n{PROGRAM.read_text('utf-8')}"
+    assert not report(ranks.run(code, arguments=[str(folder)], process_group=False))
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+
 @pytest.mark.parametrize("name", _OPTIONS)
 def test_options(tmp_path: Path, ranks: Ranks, name: str) -> None:
     """The options become those of FSDP2, by which accelerate trains the same on two ranks."""
@@ -64,14 +75,9 @@ def test_options(tmp_path: Path, ranks: Ranks, name: str) -> None:
     assert not planned(tmp_path, {**files, "run.sh": line(after)}).entries
     found = []
     for version, options in ((1, before), (2, after)):
-        folder = tmp_path / str(version)
-        folder.mkdir()
         variables = handed_on(("--use_fsdp", *options.replace('"', "").split()))
         assert variables["FSDP_VERSION"] == str(version)
-        given = {key: value for key, value in variables.items() if key.startswith("FSDP_")}
-        code = f"import os\nos.environ.update({given!r})\n{PROGRAM.read_text('utf-8')}"
-        assert not report(ranks.run(code, arguments=[str(folder)], process_group=False))
-        found.append([json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)])
+        found.append(trained(ranks, tmp_path / str(version), variables))
     for old, new in zip(*found, strict=True):
         assert new == {**old, "losses": pytest.approx(old["losses"], rel=1e-6)}
         assert new["units"] == (["", "1", "2"] if WRAP in after else [""])
@@ -106,8 +112,8 @@ OPTIONS=(
 )
 accelerate launch \\
     --use_fsdp \\
-    --fsdp_version=2 \\
-    --fsdp_state_dict_type=FULL_STATE_DICT \\
+    --fsdp_version 2 \\
+    --fsdp_state_dict_type FULL_STATE_DICT \\
     --fsdp_offload_params=true \\
     -m train \\
     --lr "$1"  # train
@@ -198,6 +204,14 @@ def test_variable_that_names_accelerate(tmp_path: Path) -> None:
     assert migrated(planned(tmp_path, {"train.py": CODE, "run.sh": before})) == {"run.sh": after}
 
 
+def test_option_of_older_releases_goes(tmp_path: Path) -> None:
+    """accelerate 1.0 has renamed an option, which FSDP2 lacks."""
+    options = "--fsdp_backward_prefetch_policy BACKWARD_PRE --fsdp_state_dict_type 1"
+    after = "--fsdp_version 2 --fsdp_state_dict_type 1"
+    plan = planned(tmp_path, {"train.py": CODE, "run.sh": line(options)})
+    assert migrated(plan) == {"run.sh": line(after)}
+
+
 def test_older_releases(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("accelerate>=1.2\n")
     (entry,) = planned(tmp_path, {"train.py": CODE, "run.sh": line("")}).of(Kept)
@@ -258,3 +272,78 @@ optimizer = accelerator.prepare(optimizer)
 """
     after = migrated(planned(tmp_path, {"train.py": code, "run.sh": line("")}))
     assert "model, optimizer = accelerator.prepare(model, optimizer)" in after["train.py"]
+
+
+# What a script sets for ranks of torchrun, and what it becomes.
+_VARIABLES = {
+    "exported": (
+        """\
+export ACCELERATE_USE_FSDP="true"  # shard
+export FSDP_AUTO_WRAP_POLICY=TRANSFORMER_BASED_WRAP
+export FSDP_TRANSFORMER_CLS_TO_WRAP=Block
+export FSDP_SHARDING_STRATEGY="SHARD_GRAD_OP"
+export FSDP_BACKWARD_PREFETCH=BACKWARD_PRE
+export FSDP_USE_ORIG_PARAMS=true OMP_NUM_THREADS=1
+torchrun --nproc_per_node 2 train.py
+""",
+        """\
+export ACCELERATE_USE_FSDP="true"
+export FSDP_VERSION=2
+export FSDP_STATE_DICT_TYPE=FULL_STATE_DICT  # shard
+export FSDP_AUTO_WRAP_POLICY=TRANSFORMER_BASED_WRAP
+export FSDP_TRANSFORMER_CLS_TO_WRAP=Block
+export FSDP_RESHARD_AFTER_FORWARD=false
+export OMP_NUM_THREADS=1
+torchrun --nproc_per_node 2 train.py
+""",
+    ),
+    "inline": (
+        "ACCELERATE_USE_FSDP=true FSDP_USE_ORIG_PARAMS=1 \\\n"
+        "FSDP_STATE_DICT_TYPE=SHARDED_STATE_DICT torchrun train.py\n",
+        "ACCELERATE_USE_FSDP=true FSDP_VERSION=2 "
+        "FSDP_STATE_DICT_TYPE=SHARDED_STATE_DICT torchrun train.py\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _VARIABLES)
+def test_variables(tmp_path: Path, ranks: Ranks, name: str) -> None:
+    """The variables become those of FSDP2, by which accelerate trains the same on two ranks."""
+    before, after = _VARIABLES[name]
+    assert migrated(planned(tmp_path, {"train.py": CODE, "run.sh": before})) == {"run.sh": after}
+    assert not planned(tmp_path, {"train.py": CODE, "run.sh": after}).entries
+    found = []
+    for script in before, after:
+        given = dict(re.findall(r'(\w+)="?(\w+)', script))
+        found.append(trained(ranks, tmp_path / given.get("FSDP_VERSION", "1"), given))
+    for old, new in zip(*found, strict=True):
+        assert new == {**old, "losses": pytest.approx(old["losses"], rel=1e-6)}
+        assert new["units"] == (["", "1", "2"] if "Block" in after else [""])
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "FSDP_SHARDING_STRATEGY=1 torchrun train.py",
+        "ACCELERATE_USE_FSDP=false torchrun train.py",
+        "ACCELERATE_USE_FSDP=true torchrun other.py",
+        "ACCELERATE_USE_FSDP=true FSDP_VERSION=2 torchrun train.py",
+        "ACCELERATE_USE_FSDP=true accelerate launch train.py",
+    ],
+)
+def test_variables_that_stay(tmp_path: Path, script: str) -> None:
+    files = {"train.py": CODE, "other.py": CODE, "run.sh": f"{script}\n"}
+    assert not planned(tmp_path, files).entries
+
+
+def test_variables_that_are_left(tmp_path: Path) -> None:
+    shared = "export ACCELERATE_USE_FSDP=true\ntorchrun train.py\ntorchrun other.py\n"
+    strategy = "ACCELERATE_USE_FSDP=true FSDP_SHARDING_STRATEGY=NO_SHARD torchrun train.py\n"
+    for script, reason in (
+        (shared, "`other.py` gets the same variables"),
+        (strategy, "train with DDP instead"),
+    ):
+        files = {"train.py": CODE, "other.py": CODE, "run.sh": script}
+        (kept,) = planned(tmp_path, files).of(Kept)
+        assert isinstance(kept.found, Kept)
+        assert reason in kept.found.reason

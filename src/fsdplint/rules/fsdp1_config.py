@@ -16,6 +16,7 @@ from fsdplint.knowledge.accelerate_settings import (
     BY_SIZE_WITH_2,
     CONVERTED,
     GONE_WITH_2,
+    OTHER_NAMES,
     POLICY,
     RESHARDS,
     STATES,
@@ -101,7 +102,7 @@ def with_2(setting: Setting) -> tuple[str, str] | None:
     The value is "" if it stays as it is.
     """
     name = setting.name
-    if name in GONE_WITH_2:
+    if OTHER_NAMES.get(name, name) in GONE_WITH_2:
         return None
     if name == VERSION:
         return name, "2"

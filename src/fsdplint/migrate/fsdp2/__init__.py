@@ -5,22 +5,25 @@ from __future__ import annotations
 from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone, prepared_apart
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
+from fsdplint.migrate.fsdp2.corrected import corrected
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.gathers import mistakes
-from fsdplint.migrate.fsdp2.groupings import groupings
 from fsdplint.migrate.fsdp2.launch_lines import launch_lines
 from fsdplint.migrate.fsdp2.launches import launches
 from fsdplint.migrate.fsdp2.leftovers import leftovers
 from fsdplint.migrate.fsdp2.lightning.fabric import early_optimizers
 from fsdplint.migrate.fsdp2.lightning.files import config_files
 from fsdplint.migrate.fsdp2.lightning.strategies import strategies
+from fsdplint.migrate.fsdp2.meshes import meshes
 from fsdplint.migrate.fsdp2.methods import methods
 from fsdplint.migrate.fsdp2.norms import norms
 from fsdplint.migrate.fsdp2.others import libraries
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.trainer import trainers
+from fsdplint.migrate.fsdp2.trainer_lines import trainer_lines
 from fsdplint.migrate.fsdp2.unused import unused
+from fsdplint.migrate.fsdp2.variables import launch_variables
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.rules import within
@@ -29,10 +32,11 @@ from fsdplint.migrate.step import Migration
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(shared_names, norms, groupings, states, full_params),
+        *(shared_names, meshes, norms, corrected, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, within(cleared)),
-        *(plugins, prepared_alone, prepared_apart, launches, launch_lines, trainers),
+        *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
+        *(launch_variables, trainers, trainer_lines),
         *(strategies, early_optimizers, config_files, libraries),
     ),
     rules=frozenset(),

@@ -32,8 +32,13 @@ from fsdplint.knowledge.transformers_settings import (
 from fsdplint.migrate.fsdp2.launches import if_launched
 from fsdplint.migrate.step import Change, Context, Found, Kept, Question
 
-_DIFFERS = "rank 0's weights are not handed out, except with `cpu_ram_efficient_loading`"
+DIFFERS = "rank 0's weights are not handed out, except with `cpu_ram_efficient_loading`"
 _SAVES = "checkpoints are sharded"
+SINCE = ".".join(map(str, VERSION_SINCE))
+TOO_OLD = (
+    f"transformers has FSDP2 since {SINCE}, and the project admits older releases; require "
+    f"`transformers>={SINCE}`, then migrate again"
+)
 _APPLIED = "`shard_grad_op` takes effect, which transformers ignores with FSDP1: more memory"
 
 
@@ -73,7 +78,7 @@ def _migrated(context: Context, settings: TrainerSettings) -> Iterator[Found]:
 
 
 def _differs(settings: TrainerSettings, edits: list[Edit]) -> Iterator[str]:
-    yield _DIFFERS
+    yield DIFFERS
     if any(release.release < STATES_SINCE for release in settings.releases):
         yield _SAVES
     ignored = not settings.releases[-1].has_effect(STRATEGY_BY_WORD, 1)
@@ -83,11 +88,7 @@ def _differs(settings: TrainerSettings, edits: list[Edit]) -> Iterator[str]:
 
 def _edits(settings: TrainerSettings) -> list[Edit]:
     if any(release.release < VERSION_SINCE for release in settings.releases):
-        since = ".".join(map(str, VERSION_SINCE))
-        raise NoFixError(
-            f"transformers has FSDP2 since {since}, and the project admits older releases; require "
-            f"`transformers>={since}`, then migrate again"
-        )
+        raise NoFixError(TOO_OLD)
     policy = settings.get(POLICY)
     if policy and policy.word == WRAPS_BY_SIZE:
         raise NoFixError(f"{BY_SIZE_WITH_2}; name the classes of the blocks by hand")
