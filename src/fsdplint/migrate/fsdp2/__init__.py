@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone, prepared_apart
+from fsdplint.migrate.fsdp2.aliases import aliases
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.full_params import full_params
@@ -29,7 +30,7 @@ from fsdplint.migrate.step import Migration
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(shared_names, norms, groupings, states, full_params),
+        *(shared_names, aliases, norms, groupings, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, within(cleared)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines, trainers),
