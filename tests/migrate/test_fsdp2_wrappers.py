@@ -60,6 +60,27 @@ _CALLS = {
         model.second = fully_shard(model.second, mesh=mesh)
         fully_shard(model)""",
     ),
+    "another name of the class": (
+        """\
+        Wrapper = FSDP
+        print(isinstance(model, Wrapper))
+        model = Wrapper(model, device_mesh=mesh)""",
+        """\
+        print(isinstance(model, FSDPModule))
+        fully_shard(model, mesh=mesh)""",
+    ),
+    "a partial": (
+        """\
+        import functools
+        from torch.distributed.fsdp import ShardingStrategy
+        wrapper = functools.partial(
+            FSDP, device_mesh=mesh, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        model.first = wrapper(model.first, device_mesh=other)
+        model = wrapper(model)""",
+        """\
+        fully_shard(model.first, mesh=other, reshard_after_forward=False)
+        fully_shard(model, mesh=mesh, reshard_after_forward=False)""",
+    ),
     "needless": (
         "model = FSDP(model, limit_all_gathers=True, use_orig_params=True, forward_prefetch=False)",
         "fully_shard(model)",
@@ -163,6 +184,15 @@ _CALLS = {
         group = dist.new_group(ranks) if ranks else None
         fully_shard(model, mesh=None if group is None else DeviceMesh.from_group(group, "cuda"))
         print((group or dist.group.WORLD).size())""",
+    ),
+    "ignored modules, or None": (
+        """\
+        def shard(model, ignored=None):
+            FSDP(model, ignored_modules=ignored)""",
+        """\
+        def shard(model, ignored=None):
+            ignored_params = {p for m in ignored or () for p in m.parameters()}
+            fully_shard(model, ignored_params=ignored_params)""",
     ),
     "ignored modules": (
         "model = FSDP(model, ignored_modules=[model.head])",
@@ -811,3 +841,46 @@ def main(nodes):
     after = only_change(planned(tmp_path, _HEAD + body))
     assert "from torch.distributed.fsdp import ShardingStrategy, fully_shard\n" in after
     assert "is not ShardingStrategy.SHARD_GRAD_OP" in after
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            "wrapper = functools.partial(FSDP, device_mesh=mesh)\nmodel = trained(model, wrapper)",
+            "`wrapper` is not only called; call the class itself by hand",
+        ),
+        (
+            "wrapper = FSDP\nif narrow:\n    wrapper = nn.Identity\nmodel = wrapper(model)",
+            "`wrapper` may be used elsewhere; use the class itself there by hand",
+        ),
+    ],
+)
+def test_other_names_that_are_more_than_the_class_stay(
+    body: str, reason: str, tmp_path: Path
+) -> None:
+    plan = planned(tmp_path, f"import functools\n{_HEAD}{body}\n")
+    assert reason in [entry.found.reason for entry in plan.of(Kept)]
+
+
+def test_scripts_that_share_a_wrapper_are_migrated_together(tmp_path: Path) -> None:
+    (tmp_path / "lib.py").write_text(f"""{_HEAD}
+
+def shard(model, strategy=None):
+    return FSDP(model, sharding_strategy=strategy)
+""")
+    (tmp_path / "other.py").write_text("""\
+from torch import nn
+from torch.distributed.fsdp import ShardingStrategy
+from lib import shard
+
+model = shard(nn.Linear(4, 4), ShardingStrategy.SHARD_GRAD_OP)
+model.clip_grad_norm_(1.0)
+""")
+    text = "from torch import nn\nfrom lib import shard\n\nmodel = shard(nn.Linear(4, 4))\n"
+    plan = planned(tmp_path, text)
+    assert plan.is_complete
+    after = {Path(new.path).name: new.text for _, new in plan.files}
+    assert sorted(after) == ["lib.py", "other.py"]
+    assert "strategy is not ShardingStrategy.SHARD_GRAD_OP" in after["lib.py"]
+    assert "model.clip_grad_norm_" not in after["other.py"]

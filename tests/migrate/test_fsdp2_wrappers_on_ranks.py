@@ -89,6 +89,7 @@ for rank in range(2):
 _CPU = 'device_id=torch.device("cpu")'
 _WRAPPERS = {
     "by class": f"auto_wrap_policy=ModuleWrapPolicy({{Block}}), {_CPU}",
+    "by a partial": f"auto_wrap_policy=ModuleWrapPolicy({{Block}}), {_CPU}",
     "by size": (
         "auto_wrap_policy=functools.partial(size_based_auto_wrap_policy, min_num_params=300), "
         f"{_CPU}"
@@ -114,6 +115,11 @@ _WRAPPERS = {
 @pytest.mark.parametrize("name", _WRAPPERS)
 def test_units_and_losses_are_equal(name: str, tmp_path: Path, ranks: Ranks) -> None:
     wrapper = f"def wrapped(model):\n    return FSDP(model, {_WRAPPERS[name]})\n"
+    if name == "by a partial":
+        wrapper = (
+            f"def wrapped(model):\n    wrapper = functools.partial(FSDP, {_WRAPPERS[name]})\n"
+            "    return wrapper(model)\n"
+        )
     script, folders = tmp_path / "train.py", [tmp_path / "before", tmp_path / "after"]
     (tmp_path / "pyproject.toml").touch()
     device = "meta" if "meta" in name else "cpu"

@@ -153,14 +153,8 @@ def _out_of_context(
     moved = _moved(code, context.body, inner, guarded) or []
     taken: list[ir.Node] = [*moved] or [_whole(code, guarded.call, inner)]
     before = [each for each in context.body if each.start < inner.start and each not in moved]
-    reads = {name for each in (*taken, *context.items) for name in names_in(each).reads}
-    prepared: list[ir.Stmt] = []
-    for earlier in reversed(arm[: arm.index(context)]):
-        if clash(reads, names_in(earlier).writes):
-            _check_quiet(code, earlier, guarded)
-            prepared.insert(0, earlier)
-            reads |= names_in(earlier).reads
-    _check_unwritten(code, guarded, guarded.call, before)
+    prepared = _prepared(code, guarded, arm[: arm.index(context)], (*taken, *context.items))
+    _check_unwritten(code, guarded, taken[0], before)
     others = [each for each in arm if each not in (context, *prepared)]
     _check_order(code, guarded, place, [*others, *before], [*prepared, *moved])
     _check_governs_nothing_else(code, context, taken)
@@ -180,6 +174,20 @@ def _out_of_context(
     edits += [code.delete_lines(start, end) for start, end in extents]
     kept = [e for e in code.unwrapped(context) if not any(_inside(e.span, d.span) for d in edits)]
     return [code.insert_lines(code.line_start(place.start), lines), *edits, *kept]
+
+
+def _prepared(
+    code: Code, guarded: Guarded, earlier: Sequence[ir.Stmt], uses: Sequence[ir.Node]
+) -> list[ir.Stmt]:
+    """Return the statements that what moves depends on, in order."""
+    reads = {name for each in uses for name in names_in(each).reads}
+    found: list[ir.Stmt] = []
+    for statement in reversed(earlier):
+        if clash(reads, names_in(statement).writes):
+            _check_quiet(code, statement, guarded)
+            found.insert(0, statement)
+            reads |= names_in(statement).reads
+    return found
 
 
 def _check_governs_nothing_else(code: Code, context: ir.With, taken: Sequence[ir.Node]) -> None:

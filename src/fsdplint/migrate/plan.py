@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -103,7 +103,20 @@ def make_plan(migration: Migration, paths: Sequence[str], answers: Mapping[str, 
         MigrationError: the paths are in several projects, or hold nothing to migrate.
         SourceError: a file cannot be read, parsed or written.
     """
-    return deep(lambda: _Run(migration, _scope(paths, migration), answers).plan())
+    return deep(lambda: _plan(migration, paths, answers))
+
+
+def _plan(migration: Migration, paths: Sequence[str], answers: Mapping[str, str]) -> Plan:
+    """Return the plan for the programs of ``paths``, and for those that use a file in it, too."""
+    shared: set[str] = set()
+    while True:
+        scope = _scope(paths, migration, shared)
+        plan = _Run(migration, scope, answers).plan()
+        shared |= {entry.path for entry in plan.entries}
+        if migration.of_script:
+            return plan
+        if _scope(paths, migration, shared).files == scope.files:
+            return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +137,8 @@ class _Scope:
     configs: tuple[str, ...]
 
 
-def _scope(paths: Sequence[str], migration: Migration) -> _Scope:
+def _scope(paths: Sequence[str], migration: Migration, shared: Collection[str]) -> _Scope:
+    """Return the files of the programs that have one of ``paths`` or of the ``shared`` files."""
     discovery = discover(list(map(Path, paths)))
     if discovery.failures:
         raise discovery.failures[0]
@@ -145,7 +159,8 @@ def _scope(paths: Sequence[str], migration: Migration) -> _Scope:
     found = _closure(project, map(Path, code))
     if not migration.of_script:
         known = dict.fromkeys(map(Path, every), True)
-        found = [*programs(project, known, list(map(Path, code))), *found]
+        focus = dict.fromkeys(map(Path, (*code, *sorted(shared))))
+        found = [*programs(project, known, list(focus)), *found]
     files = tuple(path.as_posix() for path in dict.fromkeys(found))
     texts = [sources.text(Path(path)) or "" for path in files]
     if is_project(root) and any(uses_launcher(text) or CLI in text for text in texts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone, prepared_apart
+from fsdplint.migrate.fsdp2.aliases import aliases
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.corrected import corrected
@@ -32,7 +33,7 @@ from fsdplint.migrate.step import Migration
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(shared_names, meshes, norms, corrected, states, full_params),
+        *(shared_names, aliases, meshes, norms, corrected, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, within(cleared)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),

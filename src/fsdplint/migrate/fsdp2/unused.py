@@ -101,7 +101,7 @@ def _is_read(
         named = isinstance(node, ir.Name) and node.id == name
         if named or (isinstance(node, ir.Constant) and node.value == name):
             return True
-    return everywhere and _is_imported(context, code, name)
+    return everywhere and is_imported(context, code, name)
 
 
 def _is_written(code: Code, name: str) -> bool:
@@ -115,7 +115,7 @@ def _is_written(code: Code, name: str) -> bool:
     return False
 
 
-def _is_imported(context: Context, code: Code, name: str) -> bool:
+def is_imported(context: Context, code: Code, name: str) -> bool:
     """Return whether another file may get a name from this one: it imports it, or all of it."""
     project, own = context.program.project, Path(code.path)
     for path in map(Path, context.files - {code.path}):
