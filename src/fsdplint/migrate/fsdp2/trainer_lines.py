@@ -73,7 +73,9 @@ def _migrated(script: LaunchScript, launch: Launch) -> Found | None:
         edit = _edit(script, given)
     except NoFixError as reason:
         return Kept(span, f"`--{ARGUMENT}`", str(reason))
-    return edit and Change(span, "have transformers shard with FSDP2", (edit,), differs=DIFFERS)
+    if edit is None:
+        return None
+    return Change(span, "have transformers shard with FSDP2", (edit,), differs=DIFFERS)
 
 
 def _arguments(script: LaunchScript, launch: Launch) -> Iterator[tuple[str, _Argument]]:
@@ -90,9 +92,9 @@ def _arguments(script: LaunchScript, launch: Launch) -> Iterator[tuple[str, _Arg
             yield name, _Argument(word.start, word.end, value)
         else:
             got = script.script.text_of(following, launch.command)
-            is_value = isinstance(got, str) and not got.startswith("--")
-            end = following.end if is_value else word.end
-            yield name, _Argument(word.start, end, got if is_value else None)
+            known = got if isinstance(got, str) and not got.startswith("--") else None
+            end = word.end if known is None else following.end
+            yield name, _Argument(word.start, end, known)
 
 
 def _edit(script: LaunchScript, given: Mapping[str, _Argument]) -> Edit | None:
