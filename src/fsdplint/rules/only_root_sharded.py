@@ -15,12 +15,14 @@ from fsdplint.engine.interpreter.events import Shard, Trace
 from fsdplint.engine.interpreter.modules import is_module
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
+    NONE,
     ClassValue,
     Object,
     Origin,
     Symbol,
     contained,
     followed,
+    may_be,
     reachable,
 )
 from fsdplint.engine.program import Program
@@ -50,7 +52,7 @@ class RootOnly:
     Attributes:
         blocks: those of the model.
         model_class: the name of the model's class.
-        several: the same call shards models whose blocks have different paths.
+        several: the same call shards models whose blocks have other paths, or that have none.
         idle_policy: the assignment of a wrap policy that nothing uses.
     """
 
@@ -72,9 +74,8 @@ def root_only_shards(program: Program) -> Iterator[RootOnly]:
         for shard in trace.of(Shard)
         if not _alone(trace, shard)
     }
+    models = _models(program)
     for trace in program.traces:
-        places: dict[ir.Call, set[tuple[Blocks, ...]]] = {}
-        facts = []
         for shard in trace.of(Shard):
             if shard.site.frames() in spoiled or shard.wraps_children is not False:
                 continue
@@ -85,11 +86,20 @@ def root_only_shards(program: Program) -> Iterator[RootOnly]:
             if found is None and idle is not None:
                 yield RootOnly(shard, (), "", False, idle)
             elif found is not None and not unfollowed_sharding(program, shard.site):
-                places.setdefault(shard.call, set()).add(found[0])
-                facts.append((shard, *found))
-        for shard, blocks, model_class in facts:
-            several = len(places[shard.call]) > 1
-            yield RootOnly(shard, blocks, model_class, several)
+                yield RootOnly(shard, *found, len(models.get(shard.call, ())) > 1)
+
+
+def _models(program: Program) -> dict[ir.Call, set[tuple[Blocks, ...]]]:
+    """Return the blocks of all models of known classes, by the call that shards them."""
+    models: dict[ir.Call, set[tuple[Blocks, ...]]] = {}
+    for trace in program.traces:
+        for shard in trace.of(Shard):
+            given = shard.positional[0] if shard.positional else shard.keywords.get("module")
+            for module in (shard.module, *may_be(given or NONE)):
+                if isinstance(module, Object) and module.cls is not None:
+                    blocks, _ = repeated_blocks(module) or ((), "")
+                    models.setdefault(shard.call, set()).add(blocks)
+    return models
 
 
 def _chooses_policy(program: Program, shard: Shard) -> bool:
@@ -262,7 +272,7 @@ def _fix(program: Program, fact: RootOnly) -> Fix | Declined:
         return use_policy(code, fact.shard.call, fact.idle_policy)
     if fact.several:
         return Declined(
-            "the call shards several models whose blocks have different paths; shard the blocks "
-            "of each model by hand"
+            "the call shards several models, which do not all have blocks at the same paths; shard "
+            "the blocks of each model by hand"
         )
     return shard_blocks(code, fact.shard.call, fact.blocks, fact.shard.generation)
