@@ -1,4 +1,4 @@
-"""Programs that shard through accelerate, transformers or Lightning move to FSDP2, or are kept."""
+"""Programs that shard through accelerate or transformers move to FSDP2, or are kept."""
 
 from __future__ import annotations
 
@@ -327,18 +327,6 @@ def test_training_arguments_of_older_releases(tmp_path: Path) -> None:
     ("imports", "code", "reason"),
     [
         (
-            "from lightning.pytorch.strategies import FSDPStrategy",
-            "FSDPStrategy(cpu_offload=True)",
-            "for `cpu_offload` pass `offload_policy=CPUOffloadPolicy()`",
-        ),
-        ("import lightning as L", 'L.Trainer(strategy="fsdp")', "`configure_model`"),
-        ("import lightning as L", 'L.Fabric(strategy="fsdp")', "parallelize_fn"),
-        (
-            "from lightning.fabric.strategies import FSDPStrategy",
-            "FSDPStrategy()",
-            "ModelParallelStrategy(parallelize_fn=shard)",
-        ),
-        (
             "from fairscale.nn.data_parallel import FullyShardedDataParallel",
             "FullyShardedDataParallel(model)",
             "fairscale's own FSDP",
@@ -480,7 +468,7 @@ def test_older_releases_of_accelerate(tmp_path: Path) -> None:
 
 
 def test_files_of_other_frameworks(tmp_path: Path) -> None:
-    """Of a file that a parser may read the plan asks; one for Lightning is kept."""
+    """Of a file that a parser may read the plan asks."""
     code = "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
     arguments = "output_dir: out\nlearning_rate: 0.1\nlogging_steps: 1\nfsdp: full_shard\n"
     arguments += "fsdp_config:\n  version: 1\n  use_orig_params: true\n"
@@ -489,15 +477,6 @@ def test_files_of_other_frameworks(tmp_path: Path) -> None:
     assert entry.key == "train.yaml:5:launched-with"
     after = migrated(planned(tmp_path, files, "train.yaml"))["train.yaml"]
     assert after.endswith("fsdp_config:\n  version: 2\n")
-    code = "from lightning.pytorch.cli import LightningCLI\n\nLightningCLI()\n"
-    strategy = "class_path: lightning.pytorch.strategies.FSDPStrategy"
-    config = f"trainer:\n  strategy:\n    {strategy}\n    init_args:\n      cpu_offload: true\n"
-    folder = tmp_path / "lightning"
-    folder.mkdir()
-    (entry,) = planned(folder, {"train.py": code, "config.yaml": config}).of(Kept)
-    assert isinstance(entry.found, Kept)
-    assert entry.line == 2
-    assert "for `cpu_offload` pass" in entry.found.reason
 
 
 def test_a_model_without_a_name_is_not_prepared_before_it_is_used(tmp_path: Path) -> None:
