@@ -35,7 +35,7 @@ trainer:
       cpu_offload: true
 """
 _CLI = """\
-class Data(L.LightningDataModule):
+class Data(lightning.LightningDataModule):
     def train_dataloader(self):
         return DataLoader(TensorDataset(torch.randn(32, 16)), batch_size=4)
 
@@ -121,7 +121,9 @@ _FABRICS = {
     "marked": _FABRIC.replace(_SETUP, f'{_SETUP}    model.mark_forward_method("score")\n').replace(
         "model(batch).square().mean()", "model.score(batch)"
     ),
-    "unsynchronized": _FABRIC.replace(_STEP, _UNSYNCHRONIZED),
+    "unsynchronized": _FABRIC.replace(_STEP, _UNSYNCHRONIZED).replace(
+        "for batch in data:", "for index, batch in enumerate(data):"
+    ),
 }
 
 
@@ -198,7 +200,7 @@ def test_a_module_in_another_file(tmp_path: Path) -> None:
     block, _, rest = f"class Block{body}".partition("class Model")
     module, _, main = f"class Model{rest}".partition("def main")
     blocks = "from torch import nn\n\n\n" + block
-    model = "import lightning as L\nimport torch\nfrom torch import nn\n\nfrom blocks import Block\n\n\n"
+    model = "import lightning\nimport torch\nfrom torch import nn\nfrom blocks import Block\n\n\n"
     imported = head + "from blocks import Block\nfrom model import Model\n\n\ndef main" + main
     files = {"train.py": imported, "blocks.py": blocks, "model.py": model + module}
     after = migrated(planned(tmp_path, files))
@@ -281,7 +283,8 @@ _REFUSED = {
     "started": (
         _TRAINERS["accumulated"].replace(
             "def forward(self, x):\n        return self.blocks",
-            "def on_train_batch_start(self, batch, index):\n        pass\n\n    def forward(self, x):\n        return self.blocks",
+            "def on_train_batch_start(self, batch, index):\n        pass\n\n"
+            "    def forward(self, x):\n        return self.blocks",
         ),
         "`Model` has `on_train_batch_start`",
     ),

@@ -1,6 +1,6 @@
 """Trains with Lightning's Fabric."""
 
-import lightning as L
+import lightning
 import torch
 from lightning.fabric.strategies import FSDPStrategy
 from torch import nn
@@ -30,7 +30,7 @@ class Net(nn.Module):
 
 
 def main():
-    fabric = L.Fabric(
+    fabric = lightning.Fabric(
         accelerator="cuda",
         devices=2,
         strategy=FSDPStrategy(auto_wrap_policy={Block}),
@@ -40,12 +40,12 @@ def main():
     model = fabric.setup_module(Net())
     optimizer = fabric.setup_optimizers(torch.optim.AdamW(model.parameters(), lr=1e-2))
     data = fabric.setup_dataloaders(DataLoader(torch.randn(64, 16), batch_size=4))
-    for index, batch in enumerate(data):
+    for batch in data:
         loss = model(batch).square().mean()
         fabric.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
-    fabric.save("last.ckpt", {"model": model, "optimizer": optimizer, "step": index})
+    fabric.save("last.ckpt", {"model": model, "optimizer": optimizer, "steps": len(data)})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Trains with Lightning's trainer."""
 
-import lightning as L
+import lightning
 import torch
 from lightning.pytorch.strategies import FSDPStrategy
 from torch import nn
@@ -16,7 +16,7 @@ class Block(nn.Module):
         return x + self.layer(x).relu()
 
 
-class Model(L.LightningModule):
+class Model(lightning.LightningModule):
     def __init__(self):
         super().__init__()
         self.blocks = nn.Sequential(*(Block() for _ in range(3)), nn.Linear(16, 4))
@@ -25,12 +25,12 @@ class Model(L.LightningModule):
     def forward(self, x):
         return self.blocks(x) * self.scale
 
-    def training_step(self, batch, index):
+    def training_step(self, batch):
         loss = self(batch[0]).square().mean()
         self.log("loss", loss, sync_dist=True)
         return loss
 
-    def validation_step(self, batch, index):
+    def validation_step(self, batch):
         self.log("valid", self(batch[0]).square().mean(), sync_dist=True)
 
     def configure_optimizers(self):
@@ -38,9 +38,9 @@ class Model(L.LightningModule):
 
 
 def main():
-    L.seed_everything(0)
+    lightning.seed_everything(0)
     data = DataLoader(TensorDataset(torch.randn(64, 16)), batch_size=4, shuffle=True)
-    trainer = L.Trainer(
+    trainer = lightning.Trainer(
         accelerator="gpu",
         devices=2,
         strategy=FSDPStrategy(auto_wrap_policy={Block}),

@@ -44,3 +44,18 @@ def vit_b_16(**arguments):
 
 def vit_l_16(**arguments):
     return resnet18(**arguments)
+
+
+def vgg16(**arguments):
+    return resnet18(**arguments)
+
+
+class _Weights:
+    def __getattr__(self, name):
+        return None
+
+
+def __getattr__(name):
+    if name.endswith("_Weights"):
+        return _Weights()
+    raise AttributeError(name)

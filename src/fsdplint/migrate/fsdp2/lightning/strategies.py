@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.frontend.tree import COMPOUND
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import fresh
 from fsdplint.fixes.wrapping import WIDTH, wrapped
 from fsdplint.knowledge.frameworks import STRATEGY_NAMES
 from fsdplint.knowledge.lightning_settings import (
@@ -185,8 +187,20 @@ def _replaced(code: Code, node: ir.Expr, name: str, written: list[str]) -> Itera
         text = "".join(f"{indent}{each}{code.newline}" for each in comments)
         yield code.insert_lines(code.extent(code.statement(node))[0], text)
     text = f"{name}({', '.join(written)})"
-    line = code.line(node.start)
+    line, statement = code.line(node.start), code.statement(node)
     own = line[: len(line) - len(line.lstrip())]
     before = node.start - code.line_start(node.start)
-    text = f"{code.newline}{own}".join(wrapped(text, code.unit, WIDTH - before))
+    rest = len(line) - before - len(code.slice(node).splitlines()[0])
+    room = WIDTH - before - rest
+    inside = isinstance(code.parent(node), ir.Argument) and not code.starts_line(code.parent(node))
+    simple = not isinstance(statement, COMPOUND) and code.alone(statement)
+    if len(text) > room and inside and simple:
+        # The call around it is on one line, which would be broken in its middle.
+        variable = fresh(code, node, "strategy")
+        lines = wrapped(f"{variable} = {text}", code.unit, WIDTH - len(indent))
+        above = "".join(f"{indent}{each}{code.newline}" for each in lines)
+        yield code.insert_lines(code.line_start(statement.start), above)
+        text = variable
+    else:
+        text = f"{code.newline}{own}".join(wrapped(text, code.unit, WIDTH - before))
     yield code.edit(node.start, node.end, text)
