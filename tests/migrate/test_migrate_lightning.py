@@ -41,7 +41,8 @@ class Data(lightning.LightningDataModule):
 
 
 if __name__ == "__main__":
-    LightningCLI(Model, Data, args=["fit", "--config", "config.yaml"])
+    arguments = ["fit", "--config", "config.yaml"]
+    LightningCLI(Model, Data, save_config_callback=None, args=arguments)
 """
 
 

@@ -10,13 +10,14 @@ from fsdplint.verify.events import Fsdp1Call, OptimizerBuilt, Sharded, SyncSwitc
 from fsdplint.verify.evidence import Run
 
 HEAD = """
+import inspect
 from contextlib import nullcontext
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.distributed.fsdp import StateDictType, fully_shard
+from torch.distributed.fsdp import OptimStateKeyType, StateDictType, fully_shard
 
 dist.init_process_group("nccl")
 torch.cuda.set_device(dist.get_rank())
@@ -36,6 +37,7 @@ def entered():
     with old.no_sync():
         pass
 def its_own(): own.no_sync()
+assert inspect.getattr_static(new, "no_sync", None) is None
 asked(), got(), switched(), by_name(), entered(), its_own()
 try:
     new.no_sync()
@@ -56,7 +58,10 @@ def on_fsdp1():
         FSDP.set_state_dict_type(module=old, state_dict_type=StateDictType.FULL_STATE_DICT)
 def asked(): assert FSDP.fsdp_modules(new) == [] and not hasattr(new, "clip_grad_norm_")
 def torchs_own(): get_model_state_dict(new)
-full(), typed(), on_fsdp1(), asked(), torchs_own()
+def renamed():
+    state = dict(state=dict(), param_groups=[dict(params=["weight", "bias"])])
+    FSDP.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_ID, new)
+full(), typed(), on_fsdp1(), asked(), torchs_own(), renamed()
 """
 
 
