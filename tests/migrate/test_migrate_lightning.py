@@ -17,6 +17,7 @@ _TRAINER = (_PROGRAMS / "trainer.py").read_text("utf-8")
 _FABRIC = (_PROGRAMS / "fabric.py").read_text("utf-8")
 _STRATEGY = "FSDPStrategy(auto_wrap_policy={Block})"
 _IMPORTS = """\
+import functools
 from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy, size_based_auto_wrap_policy
 """
@@ -77,6 +78,10 @@ _TRAINERS = {
         "FSDPStrategy(auto_wrap_policy=lambda module, recurse, nonwrapped_numel: recurse or "
         'isinstance(module, Block), sharding_strategy="HYBRID_SHARD", device_mesh=(1, 2))',
         ' precision="bf16-true",',
+    ),
+    "sized": trainer(
+        "FSDPStrategy(auto_wrap_policy=functools.partial(size_based_auto_wrap_policy, "
+        "min_num_params=200))"
     ),
     "accumulated": trainer(
         options=' accumulate_grad_batches=2, gradient_clip_val=1, gradient_clip_algorithm="value",'
@@ -213,6 +218,18 @@ def test_a_module_in_another_file(tmp_path: Path) -> None:
     assert "isinstance(module, blocks.Block)" in after["model.py"]
 
 
+def test_a_derived_module(tmp_path: Path) -> None:
+    """What shards a module is in the class that the others are derived from."""
+    text = _TRAINER.replace("def main():", "class Other(Model):\n    pass\n\n\ndef main():")
+    after = migrated(planned(tmp_path, {"train.py": text}))["train.py"]
+    assert after.count("def configure_model") == 1
+    assert after.index("def configure_model") < after.index("class Other")
+    own = "    def configure_model(self):\n        self.more = Block()\n"
+    after = migrated(planned(tmp_path, {"train.py": text.replace("    pass\n", own)}))["train.py"]
+    assert f"{own}        # The trainer calls this again" in after
+    assert after.count("fully_shard(self, mesh=mesh)") == 2
+
+
 def test_devices(tmp_path: Path) -> None:
     """The number of ranks comes from the devices and nodes, or a question."""
     for devices, size in {
@@ -259,7 +276,7 @@ _REFUSED = {
         _TRAINER.replace("        self.scale", "        wrap(self.blocks)\n        self.scale", 1),
         "`Model` wraps or shards parts of itself",
     ),
-    "norm": (
+    "batchnorm": (
         trainer(options=" sync_batchnorm=True,"),
         "`ModelParallelStrategy` ignores it",
     ),
@@ -271,11 +288,15 @@ _REFUSED = {
         _TRAINER + "\n\nclass Mine(FSDPStrategy):\n    pass\n",
         "this may make or change the strategy",
     ),
+    "made": (
+        trainer("FSDPStrategy(auto_wrap_policy=made())"),
+        "`made()` does not show which modules it selects",
+    ),
     "local": (
         trainer("FSDPStrategy(auto_wrap_policy=policy)").replace(
             "def main():", "def main(policy):"
         ),
-        "`policy` is not known in `train.py`",
+        "`policy` does not show which modules it selects",
     ),
     "marked": (
         _FABRICS["marked"].replace("devices=2", 'devices=2, precision="bf16-mixed"'),

@@ -42,9 +42,22 @@ class Module:
 
 
 def modules(context: Context) -> list[Module]:
-    """Return the classes of modules in the program that no other one is derived from."""
+    """Return the classes of modules that the others of the program are derived from.
+
+    Those that override the method which shards are among them.
+    """
+    known = every_module(context)
+    names = {(each.code.path, each.node.name) for each in known}
+    return [
+        each
+        for each in known
+        if names.isdisjoint(_bases(context, each)) or each.method(CONFIGURES) is not None
+    ]
+
+
+def every_module(context: Context) -> list[Module]:
+    """Return the classes of all modules in the program."""
     known: list[Module] = []
-    bases: set[tuple[str, str]] = set()
     classes = [
         Module(code, node)
         for code in context.codes("class ")
@@ -57,9 +70,7 @@ def modules(context: Context) -> list[Module]:
         fresh = [each for each in classes if each not in known and _is_module(context, each, names)]
         known += fresh
         found = bool(fresh)
-    for each in known:
-        bases |= set(_bases(context, each))
-    return [each for each in known if (each.code.path, each.node.name) not in bases]
+    return known
 
 
 def _is_module(context: Context, module: Module, known: set[tuple[str, str]]) -> bool:
@@ -105,7 +116,7 @@ def sharded(module: Module, conversion: Conversion) -> list[Edit]:
     return [*filter(None, edits), code.insert_lines(at, lines)]
 
 
-def accumulating(module: Module, imports: Imports) -> list[Edit]:
+def accumulating(context: Context, module: Module, imports: Imports) -> list[Edit]:
     """Return the edits that reduce gradients once for all batches that are accumulated.
 
     A trainer does that only for FSDP1, by its `no_sync`.
@@ -123,11 +134,12 @@ def accumulating(module: Module, imports: Imports) -> list[Edit]:
     body = "".join(laid_out(code, iter(lines), inner + unit))
     if body in code.slice(node):
         return []
-    if module.method(STARTS_BATCH) is not None:
-        raise NoFixError(
-            f"it accumulates gradients, and `{node.name}` has `{STARTS_BATCH}`; call "
-            "`set_requires_gradient_sync` there by hand"
-        )
+    for each in every_module(context):
+        if each.method(STARTS_BATCH) is not None:
+            raise NoFixError(
+                f"it accumulates gradients, and `{each.node.name}` has `{STARTS_BATCH}`; call "
+                "`set_requires_gradient_sync` there by hand"
+            )
     head = f"{inner}def {STARTS_BATCH}(self, batch, batch_idx):{code.newline}"
     at, text = _place(module, f"{head}{body}")
     return [code.insert_lines(at, text)]
@@ -150,7 +162,7 @@ def _is_plain(code: Code, method: ir.FunctionDef) -> bool:
     """Return whether lines at the end of a method always run, and it shards nothing."""
     body = code.slice(method).partition(":")[2]
     leaves = any(isinstance(each, (ir.Return, ir.Raise)) for each in ir.walk(method.function))
-    return not leaves and not WRAPS.search(body)
+    return not leaves and "super()" not in body and not WRAPS.search(body)
 
 
 def _place(module: Module, method: str) -> tuple[int, str]:

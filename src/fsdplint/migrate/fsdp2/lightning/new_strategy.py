@@ -123,7 +123,7 @@ class NewStrategy:
             made.imports.append(conversion.moved.imports)
             made.edits += sharded(module, conversion)
             if self.accumulates:
-                made.edits += accumulating(module, conversion.moved.imports)
+                made.edits += accumulating(self.context, module, conversion.moved.imports)
         if not found:
             raise NoFixError(
                 "the program defines no `LightningModule`; derive one from that of the library, "

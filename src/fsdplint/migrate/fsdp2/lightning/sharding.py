@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
-from fsdplint.fixes.names import fresh
+from fsdplint.fixes.names import binders, fresh
 from fsdplint.fixes.wrapping import WIDTH, wrapped
 from fsdplint.knowledge.fsdp import SHARDING_STRATEGIES
 from fsdplint.knowledge.lightning_settings import (
@@ -99,13 +99,28 @@ class Conversion:
                 convert(self, value)
             elif name not in _NEEDLESS:
                 raise NoFixError(f"`{name}` has no counterpart; remove it by hand")
-        if MIXED_PRECISION not in given:
+        if "mp_policy" not in self.made.shared:
             self._plugin_precision()
         return self.made
 
     def policy(self, value: ir.Expr) -> None:
+        units = self._units(value)
+        if units is None and not self._is_callable(definition(self.code, value)):
+            raise NoFixError(
+                f"`{self.code.short(value)}` does not show which modules it selects; name their "
+                f"classes in `{POLICY}` by hand"
+            )
         what = f"each module that `{self.code.short(value)}` selects"
-        self.made.units = self._units(value) or Units(policy=self.moved.text(value), what=what)
+        self.made.units = units or Units(policy=self.moved.text(value), what=what)
+
+    def _is_callable(self, policy: ir.Expr) -> bool:
+        """Return whether a policy is surely a function, which can be asked at run time."""
+        if isinstance(policy, ir.Call):
+            return self.context.name(self.code, policy.func) == "functools.partial"
+        if not isinstance(policy, ir.Name):
+            return isinstance(policy, ir.Lambda)
+        bound = binders(self.code, self.code.module).get(policy.id, [])
+        return bool(bound) and all(isinstance(each, ir.FunctionDef) for each in bound)
 
     def _units(self, value: ir.Expr) -> Units | None:
         policy = definition(self.code, value)
