@@ -39,7 +39,7 @@ class DatasetDict(dict):
 def load_dataset(path, name=None, split=None, **_):
     columns = {"text": _LINES}
     if "alpaca" in path:
-        columns = {name: _LINES for name in ("instruction", "input", "output")}
+        columns = dict.fromkeys(("instruction", "input", "output"), _LINES)
     parts = {each: Dataset(columns) for each in ("train", "validation", "test")}
     return DatasetDict(parts) if split is None else parts[split.partition("[")[0]]
 
