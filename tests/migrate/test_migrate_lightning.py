@@ -63,6 +63,9 @@ def cli() -> dict[str, str]:
 
 
 _TRAINERS = {
+    "direct": _TRAINER.replace(
+        "loss = self(batch[0])", "loss = (self.blocks(batch[0]) * self.scale)"
+    ),
     "bf16-mixed": trainer(options=' precision="bf16-mixed",'),
     "word": trainer('"fsdp_cpu_offload"'),
     "policy": trainer(
@@ -274,6 +277,14 @@ _REFUSED = {
     ),
     "wrapped": (
         _TRAINER.replace("        self.scale", "        wrap(self.blocks)\n        self.scale", 1),
+        "`Model` wraps or shards parts of itself",
+    ),
+    "inherited": (
+        _TRAINER.replace(
+            "    def forward(self, x):\n        return self.blocks",
+            "    def configure_model(self):\n        super().configure_model()\n\n"
+            "    def forward(self, x):\n        return self.blocks",
+        ),
         "`Model` wraps or shards parts of itself",
     ),
     "batchnorm": (
