@@ -36,7 +36,7 @@ def wrapped(line: str, unit: str, width: int = WIDTH) -> list[str]:
     indent = own + unit
     lines = [indent + inside]
     if len(lines[0]) > width:
-        items = _items(inside)
+        items = items_of(inside)
         single = " for " in _outside(inside) or (
             first.endswith("(") and not called and len(items) == 1
         )
@@ -84,7 +84,7 @@ def _marks(text: str) -> Iterator[tuple[int, str, int]]:
         depth += mark in _OPENING
 
 
-def _items(text: str) -> list[str]:
+def items_of(text: str) -> list[str]:
     """Return what commas separate."""
     commas = [at for at, mark, depth in _marks(text) if mark == "," and not depth]
     edges = zip([0, *(at + 1 for at in commas)], [*commas, len(text)], strict=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.imports import Binding, bindings, dropped
-from fsdplint.fixes.wrapping import WIDTH, wrapped
+from fsdplint.fixes.wrapping import WIDTH, items_of, wrapped
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.ddp import CLASS, COMM_HOOKS, DATA_PARALLEL
 from fsdplint.knowledge.names import DISTRIBUTED, FULLY_SHARD, canonical
@@ -16,7 +16,7 @@ from fsdplint.migrate.step import Change, Context, Found, Step
 
 # What a migration replaces, or has added to a file whose sharding a later step moved to another.
 # What a gather or a load of a full state has, which programs before a migration do not.
-FULL = "StateDictOptions(full_state_dict=True"
+FULL = ("StateDictOptions(full_state_dict=True", '.removeprefix("module.")')
 _NAMES = frozenset({CLASS, COMM_HOOKS, DATA_PARALLEL, DISTRIBUTED, FULLY_SHARD})
 
 
@@ -108,8 +108,15 @@ def _short_lines(context: Context, marks: Sequence[str]) -> Iterator[Found]:
 
 
 def _is_whole(code: Code, start: int, end: int) -> bool:
-    """True if all brackets of a line are closed on it, and nothing else could break."""
+    """True for a line of one item that closes all its brackets, and without a comment."""
     line = code.line(start)
     balanced = all(line.count(mark[0]) == line.count(mark[1]) for mark in ("()", "[]", "{}"))
     opened = line.lstrip()[:1] not in ")]}"
-    return balanced and opened and not code.comments(start, end) and not code.in_string(start)
+    single = len(items_of(line)) == 1
+    return (
+        balanced
+        and opened
+        and single
+        and not code.comments(start, end)
+        and not code.in_string(start)
+    )

@@ -55,7 +55,7 @@ DDP = Migration(
     "ddp",
     (wrappers, prefixes, uses, *ADAPTING, within(evaluations)),
     frozenset(),
-    tidied(FULL),
+    tidied(*FULL),
     leftovers,
     UNRELATED,
     TOLERATED,

@@ -33,7 +33,7 @@ SINGLE = Migration(
     "single",
     (_start, within(numbered), within(data), folders, *ADAPTING, writes, waits, outputs),
     frozenset(),
-    tidied(FULL, "DistributedSampler("),
+    tidied(*FULL, "DistributedSampler("),
     leftovers,
     UNRELATED - _OWN,
     TOLERATED,

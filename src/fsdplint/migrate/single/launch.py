@@ -151,12 +151,21 @@ def _set_up(context: Context, found: Sequence[Anchor]) -> Change:
         f"`torchrun --nproc-per-node GPUS {name}`"
     )
     edits = [
-        _inserted(code, place, lines),
+        _started(context, code, place, lines),
         *_at_the_end(code, place, f"{dist}.destroy_process_group()"),
     ]
     differs = _others(context, code, found)
     span = Span(code.path, place.start, place.start)
     return Change(span, what, tuple(edits), (imports,), differs)
+
+
+def _started(context: Context, code: Code, place: ir.Stmt, lines: Sequence[str]) -> Edit:
+    """Insert ``lines`` before ``place``, right below what reads the command line if it does."""
+    above = [each for each in code.block(place).statements if each.end <= place.start][-1:]
+    if not above or not any(_parses(context, node) for node in ir.walk(above[0])):
+        return _inserted(code, place, lines)
+    indent, at = code.indentation(place), code.after(above[0])
+    return code.insert_lines(at, "".join(indent + line + code.newline for line in lines))
 
 
 def _at_the_end(code: Code, place: ir.Stmt, line: str) -> Iterator[Edit]:
