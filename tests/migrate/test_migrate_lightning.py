@@ -63,7 +63,7 @@ def cli() -> dict[str, str]:
 
 
 _TRAINERS = {
-    "direct": _TRAINER.replace(
+    "direct": trainer(options=" limit_val_batches=0,").replace(
         "loss = self(batch[0])", "loss = (self.blocks(batch[0]) * self.scale)"
     ),
     "bf16-mixed": trainer(options=' precision="bf16-mixed",'),
