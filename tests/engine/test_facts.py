@@ -362,7 +362,8 @@ class Net(nn.Module):
 def root_only(root: Path, text: str) -> list[tuple[str, tuple[str, ...], str]]:
     found = script(root, text)
     return [
-        (event(found, f.shard)[1], f.containers, f.model_class) for f in root_only_shards(found)
+        (event(found, f.shard)[1], tuple(each.path for each in f.blocks), f.model_class)
+        for f in root_only_shards(found)
     ]
 
 
@@ -500,7 +501,7 @@ def test_a_hugging_face_model_repeats_blocks(tmp_path: Path) -> None:
     """
     assert [each[1:] for each in root_only(tmp_path, text)] == [
         (("model.layers",), "LlamaForCausalLM"),
-        ((), "AutoModelForCausalLM"),
+        (("",), "AutoModelForCausalLM"),
     ]
 
 

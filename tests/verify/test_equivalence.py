@@ -104,6 +104,7 @@ def test_a_program_that_computes_and_saves_the_same_is_proved(migrated: Migrated
             None,
             (EQUAL, "clauses: 12 confirmed, `blocks` violated, but no more than before"),
         ),
+        ("fsdp1 original direct", "fsdp2", None, (EQUAL, TRAINED)),
         ("one", "fsdp2", 1, (EQUAL, TRAINED, f"saved: `checkpoint.pt`: {SAVED}")),
         ("one parallel", "fsdp2", 1, (EQUAL, TRAINED, f"saved: `checkpoint.pt`: {SAVED}")),
         ("ddp tied wrapped", "fsdp2 tied", None, ()),

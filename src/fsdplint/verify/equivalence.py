@@ -110,42 +110,52 @@ class _Comparison:
 
     def run(self, original: Mapping[str, bytes]) -> Equivalence:
         """Compare the script with the `original` files and with the migrated ones."""
-        request, ranks, progress = self.request, self.ranks, self.progress
         with workspace() as folder:
-
-            def run(name: str, overlay: Mapping[str, bytes], ranks: int, origin: str) -> _Recorded:
-                record = folder / name
-                record.mkdir()
-                wanted = replace(request, ranks=ranks, record=str(record), origin=origin)
-                found = observe(wanted, self.directory, overlay, self.launcher, progress)
-                return _Recorded(found, judge(wanted, found), record)
-
-            progress("running the original script")
-            before = run("before", original, ranks, "")
+            before = self._run("original", folder / "before", original, self.ranks)
             if reason := _failure(before, "the script fails before the migration") or _idle(before):
                 return Equivalence(before.verification, None, (), reason)
-            progress("running the migrated script")
-            after = run("after", self.overlay, ranks, str(before.folder))
-            trained = after
-            if ranks != request.ranks:
-                progress(f"running the migrated script on {plural(request.ranks, 'rank')}")
-                trained = run("trained", self.overlay, request.ranks, "")
-            for one in (after, trained)[: 1 + (trained is not after)]:
-                if reason := _unsound(one, before, self.shards):
+            after = self._run("migrated", folder / "after", self.overlay, self.ranks, before)
+            runs = [after]
+            if self.ranks != self.request.ranks:
+                wanted = self.request.ranks
+                runs.append(self._run("migrated", folder / "trained", self.overlay, wanted))
+            trained = runs[-1]
+            for each in runs:
+                if reason := _unsound(each, before, self.shards):
                     return Equivalence(before.verification, trained.verification, (), reason)
             found, seen = _compared(before, after)
             reason = idle(found) or structure(found, seen)
             if not reason and (reason := values(found, seen)):
-                progress("running the original script again")
-                again = run("again", original, ranks, str(before.folder))
-                if not _failure(again, "it fails") and (
-                    differ := values(*_compared(before, again))
-                ):
-                    reason = f"two runs of the original script differ, too: {differ}"
+                again = self._run("original", folder / "again", original, self.ranks, before)
+                reason = _by_chance(before, again) or reason
             if not reason and trained is not after:
                 reason = _does_not_train(trained)
             shown = (*figures(found, seen), _clauses(trained))
             return Equivalence(before.verification, trained.verification, shown, reason)
+
+    def _run(
+        self,
+        script: str,
+        record: Path,
+        overlay: Mapping[str, bytes],
+        ranks: int,
+        origin: _Recorded | None = None,
+    ) -> _Recorded:
+        """Run the `script`, which begins where `origin` began, and leave its record in `record`."""
+        self.progress(f"running the {script} script on {plural(ranks, 'rank')}")
+        record.mkdir()
+        begin = "" if origin is None else str(origin.folder)
+        wanted = replace(self.request, ranks=ranks, record=str(record), origin=begin)
+        run = observe(wanted, self.directory, overlay, self.launcher, self.progress)
+        return _Recorded(run, judge(wanted, run), record)
+
+
+def _by_chance(before: _Recorded, again: _Recorded) -> str:
+    """Return how two runs of one script differ; empty if they do not."""
+    if _failure(again, "it fails"):
+        return ""
+    differ = values(*_compared(before, again))
+    return differ and f"two runs of the original script differ, too: {differ}"
 
 
 def _compared(before: _Recorded, after: _Recorded) -> tuple[Compared, Losses]:

@@ -149,7 +149,8 @@ def main():
     accumulate = 1 if "every" in WORDS else 2
     for number, batch in enumerate(loader):
         with torch.autocast("cpu", torch.bfloat16, enabled="autocast" in WORDS):
-            loss = model(batch).float().square().mean()
+            forward = model.forward if "direct" in WORDS else model
+            loss = forward(batch).float().square().mean()
         if "factor" not in WORDS:
             loss = loss / 2
         if "random" in WORDS:

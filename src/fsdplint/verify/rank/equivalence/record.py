@@ -69,6 +69,8 @@ class Record:
         """Watch the program; call it before what ends the script after its last step."""
         _seed(self._seen.recorder.rank)
         wrap(nn.Module, "__call__", self.call)
+        # FSDP1 works in its own forward, which a program may call directly.
+        wrap(fsdp.FullyShardedDataParallel, "forward", self.call)
         wrap(torch.autograd, "backward", self.backward)
         wrap(torch.autocast, "__enter__", self.autocast)
         wrap(Optimizer, "__init__", self.construct)
