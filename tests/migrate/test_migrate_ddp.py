@@ -645,6 +645,41 @@ def test_what_would_lose_or_mix_shards_is_kept(tmp_path: Path, lines: str) -> No
     assert [e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept)] == [_LOST[lines]]
 
 
+_LIBRARY = f"""{_NET}\
+from library import build
+
+dist.init_process_group("gloo")
+net = Net()
+OPTIMIZER
+net = DDP(net)
+for batch in torch.randn(2, 4, 8):
+    net(batch).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("built", "step", "kept"),
+    [
+        ("optimizer = build(net)", "optimizer.step()", 1),
+        ("optimizer = build(net)", "torch.amp.GradScaler().step(optimizer)", 1),
+        ("optimizer = build(net.parameters())", "optimizer.step()", 0),
+        ("optimizer = build()", "optimizer.step()", 0),
+        ("optimizer = torch.optim.SGD(net.parameters())", "optimizer.step()", 0),
+    ],
+)
+def test_an_optimizer_that_a_library_builds_of_a_model_is_kept(
+    tmp_path: Path, built: str, step: str, kept: int
+) -> None:
+    text = _LIBRARY.replace("OPTIMIZER", built).replace("optimizer.step()", step)
+    plan = planned(tmp_path, text)
+    found = [e.found for e in plan.of(Kept) if isinstance(e.found, Kept)]
+    assert [(each.what, each.reason[:42]) for each in found] == kept * [
+        ("`build(net)`", "its result is stepped like an optimizer, w")
+    ]
+
+
 _AVERAGED = f"""{_NET}\
 import sys
 

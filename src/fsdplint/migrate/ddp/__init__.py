@@ -17,13 +17,14 @@ from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
 from fsdplint.migrate.tidy import FULL, tidied
+from fsdplint.migrate.unknown_optimizers import unknown_optimizers
 
 # Steps on programs whose model is sharded by now.
 ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
     factories,
     *map(within, (early_optimizers, memory_formats, cleared, copies, pickled)),
-    *map(within, (gathers, loads, unseen)),
+    *map(within, (gathers, loads, unseen, unknown_optimizers)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.

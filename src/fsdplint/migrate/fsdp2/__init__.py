@@ -29,13 +29,15 @@ from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.step import Migration
+from fsdplint.migrate.unknown_optimizers import unknown_optimizers
 
 FSDP2 = Migration(
     "fsdp2",
     steps=(
         *(shared_names, aliases, meshes, norms, corrected, states, full_params),
         *(wrappers, contexts, policies),
-        *(tests, scalers, attributes, methods, within(cleared)),
+        *(tests, scalers, attributes, methods),
+        *map(within, (cleared, unknown_optimizers)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
         *(launch_variables, trainers, trainer_lines),
         *(strategies, early_optimizers, config_files, libraries),
