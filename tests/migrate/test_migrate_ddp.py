@@ -680,6 +680,31 @@ def test_an_optimizer_that_a_library_builds_of_a_model_is_kept(
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("print(sum(p.norm() for p in net.parameters()))", ["`net.parameters()`"]),
+        ("print([(n, p.mean()) for n, p in net.named_parameters()])", ["`net.named_parameters()`"]),
+        ("print(list(net.parameters())[0])", ["`net.parameters()`"]),
+        ("print(sum(p.numel() for p in net.parameters() if p.requires_grad))", []),
+        ("print([(n, p.shape) for n, p in net.named_parameters()])", []),
+    ],
+)
+def test_parameters_that_one_rank_reads_are_kept(
+    tmp_path: Path, line: str, kept: list[str]
+) -> None:
+    text = f"""{_NET}\
+dist.init_process_group("gloo")
+net = DDP(Net())
+if dist.get_rank() == 0:
+    {line}
+"""
+    plan = planned(tmp_path, text)
+    assert [e.found.what for e in plan.of(Kept) if isinstance(e.found, Kept)] == kept
+    every = planned(tmp_path, text.replace("dist.get_rank() == 0", "True"))
+    assert every.is_complete
+
+
 _AVERAGED = f"""{_NET}\
 import sys
 

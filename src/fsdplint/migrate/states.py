@@ -175,7 +175,7 @@ def _unreached(context: Context) -> Iterator[Found]:
         for trace in program.traces
         for call in trace.calls("state_dict", "load_state_dict")
     }
-    for (path, scope), names in _names(program).items():
+    for (path, scope), names in sharded_names(program).items():
         code = Code.of(program.tree(path))
         for node in code.nodes_of(scope):
             target = receiver(node)
@@ -188,7 +188,7 @@ def _unreached(context: Context) -> Iterator[Found]:
             yield from _unseen(code, node, known)
 
 
-def _unseen(code: Code, call: ir.Call, known: _Named) -> Iterator[Found]:
+def _unseen(code: Code, call: ir.Call, known: ShardedName) -> Iterator[Found]:
     span = code.span(call)
     name = ir.last_name(call.func)
     if name == "load_state_dict" and known.model:
@@ -200,7 +200,7 @@ def _unseen(code: Code, call: ir.Call, known: _Named) -> Iterator[Found]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class ShardedName:
     """A variable that holds a sharded model, or its optimizer, after the offset ``start``.
 
     Attributes:
@@ -212,16 +212,20 @@ class _Named:
     optimizer: str | None = None
 
 
-def _names(program: Program) -> dict[tuple[str, Scope], dict[str, _Named]]:
+# By file and function, and in that by the text of the variable.
+ShardedNames = dict[tuple[str, Scope], dict[str, ShardedName]]
+
+
+def sharded_names(program: Program) -> ShardedNames:
     """Return the names of sharded models and of their optimizers, by file and function."""
-    found: dict[tuple[str, Scope], dict[str, _Named]] = {}
+    found: ShardedNames = {}
     for trace in program.traces:
         for shard in trace.of(Shard):
             tree, given = program.tree(shard.site.path), module_argument(shard.call)
             if given is not None and shard.generation is Generation.FSDP2:
                 text = tree.slice(given.value)
                 place = shard.site.path, tree.scope(shard.call)
-                found.setdefault(place, {}).setdefault(text, _Named(shard.call.start, text))
+                found.setdefault(place, {}).setdefault(text, ShardedName(shard.call.start, text))
     for trace in program.traces:
         for build in trace.of(BuildOptimizer):
             for path, node in build.site.frames():
@@ -231,12 +235,12 @@ def _names(program: Program) -> dict[tuple[str, Scope], dict[str, _Named]]:
                 if isinstance(statement, ir.Assign) and statement.value is node and known:
                     model = next(iter(known.values())).model
                     text = tree.slice(statement.targets[0])
-                    known.setdefault(text, _Named(node.start, model, text))
+                    known.setdefault(text, ShardedName(node.start, model, text))
     _add_attributes(program, found)
     return found
 
 
-def _add_attributes(program: Program, found: dict[tuple[str, Scope], dict[str, _Named]]) -> None:
+def _add_attributes(program: Program, found: ShardedNames) -> None:
     """Add attributes such as ``self.model``, by which methods use what is sharded."""
     for trace in program.traces:
         for call in trace.calls("forward", "zero_grad"):
@@ -245,7 +249,7 @@ def _add_attributes(program: Program, found: dict[tuple[str, Scope], dict[str, _
             text = "" if given is None else tree.slice(given)
             owner = next((n for n in tree.ancestors(node) if isinstance(n, ir.ClassDef)), None)
             if owner is not None and text.startswith("self.") and _is_sharded(trace, call):
-                named = _Named(0, "", text) if _kind(trace, call)[1] else _Named(0, text)
+                named = ShardedName(0, "", text) if _kind(trace, call)[1] else ShardedName(0, text)
                 for method in tree.functions:
                     if tree.scope(method) is owner:
                         found.setdefault((call.site.path, method), {}).setdefault(text, named)
