@@ -1,4 +1,4 @@
-"""Memory formats of parameters, which FSDP2 takes in the default one only."""
+"""Memory formats of parameters: FSDP2 takes contiguous ones only."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ class _Run:
         return bool(changes)
 
     def _correct(self, changes: Sequence[Change]) -> None:
-        """Keep the program without its mistakes, if nothing but these has been changed so far."""
+        """Keep a copy of the program with its mistakes corrected and nothing else changed."""
         if self.changed != self.corrected:
             return
         edits = _by_path(edit for change in changes for edit in change.corrects)

@@ -1,4 +1,4 @@
-"""Gradients that a model clears while its parameters are gathered, and those of its shards stay."""
+"""A model that clears gradients while its parameters are gathered, and misses its shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions in another place than where they are written."""
+"""Expressions that move to another function or file, with the imports that they need."""
 
 from __future__ import annotations
 

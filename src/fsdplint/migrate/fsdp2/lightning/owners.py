@@ -32,7 +32,7 @@ _ALL = (None, "auto", -1, "-1")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A call that makes a trainer or a `Fabric`."""
+    """A call of `Trainer` or `Fabric`."""
 
     code: Code
     call: ir.Call

@@ -175,7 +175,7 @@ class Conversion:
             self.made.shared["offload_policy"] = f"{self._import(CPU_OFFLOAD_POLICY)}()"
 
     def checkpointing(self, value: ir.Expr) -> None:
-        """Checkpoint activations by hooks, which keep the names that checkpoints are loaded by."""
+        """Checkpoint activations by hooks, which do not rename the parameters as a wrapper does."""
         found = self._units(value) or self._of_classes(value)
         if found is None:
             raise NoFixError(
@@ -218,7 +218,7 @@ class Conversion:
         )
 
     def _plugin_precision(self) -> None:
-        """Compute in the dtype that Lightning gives FSDP1 by the precision."""
+        """Compute in the dtype that Lightning chooses for FSDP1 from the precision."""
         word = DTYPES[self.precision]
         if not word:
             return

@@ -125,7 +125,7 @@ class Record:
         return result
 
     def construct(self, original: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-        """Build an optimizer, and note where the run stands: every version of a program does it."""
+        """Build an optimizer; the first one marks the same point in both runs."""
         original(optimizer, *args, **kwargs)
         self._look(BUILT)
 
