@@ -492,6 +492,25 @@ def test_what_no_step_can_change_is_kept(line: str, reason: str, tmp_path: Path)
     )
 
 
+def test_code_of_a_sharded_model_that_would_hang_or_train_nothing_is_kept(tmp_path: Path) -> None:
+    text = f"""{_HEAD}\
+import torch.distributed as dist
+from library import build
+
+dist.init_process_group("nccl")
+model = nn.Linear(4, 4)
+optimizer = build(model)
+model = FSDP(model, use_orig_params=True)
+model(torch.ones(1, 4)).sum().backward()
+optimizer.zero_grad()
+optimizer.step()
+if dist.get_rank() == 0:
+    print(sum(p.norm() for p in model.parameters()))
+"""
+    kept = [e.found.what for e in planned(tmp_path, text).of(Kept) if isinstance(e.found, Kept)]
+    assert kept == ["`build(model)`", "`model.parameters()`"]
+
+
 def test_what_follows_from_a_kept_place_is_not_reported(tmp_path: Path) -> None:
     body = """\
 import torch.distributed as dist
