@@ -588,6 +588,29 @@ torch.save({"net": net}, "net.pt")
 """: "it writes the model itself, of which each rank has its shards; save its state dict and "
     "build the model before loading by hand",
     """\
+net = DDP(Net())
+torch.jit.script(net.module)
+""": "no exporter takes a sharded model; build the model anew on one rank, load the gathered state "
+    "into it, and export that by hand",
+    """\
+class Saver:
+    def __init__(self, net):
+        self.net, self.best = net, None
+
+    def __call__(self, loss):
+        if dist.get_rank() != 0:
+            return
+        if self.best is None or loss < self.best:
+            torch.save(self.net.state_dict(), "net.pt")
+
+
+net = DDP(Net())
+save = Saver(net)
+for _ in range(4):
+    save(net(torch.ones(2, 4)).sum().item())
+""": "`self.best is None or loss < self.best` also decides whether the file is written, so a "
+    "gather above the rank test would run every time; test it first, on every rank",
+    """\
 class Trainer:
     def __init__(self, net):
         self.net = net

@@ -301,7 +301,10 @@ def _periods(code: Code, guard: ir.Stmt, write: ir.Call) -> list[str]:
 
 def _between_steps(code: Code, place: ir.Stmt) -> bool:
     """True if the innermost loop around ``place`` does not itself make training steps."""
-    loop = next(n for n in code.ancestors(place) if isinstance(n, (ir.For, ir.While)))
+    loops = (n for n in code.ancestors(place) if isinstance(n, (ir.For, ir.While)))
+    loop = next(loops, None)
+    if loop is None:
+        return False  # the loop around calls of this function may make them
     inner = [node for node in ir.walk(loop) if isinstance(node, (ir.For, ir.While))]
     steps = [n for n in ir.walk(loop) if isinstance(n, ir.Call) and _is_backward(n)]
     return all(any(i is not loop and i.start <= s.start < i.end for i in inner) for s in steps)
