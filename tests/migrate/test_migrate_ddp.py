@@ -590,6 +590,11 @@ torch.save({"net": net}, "net.pt")
 """: "it writes the model itself, of which each rank has its shards; save its state dict and "
     "build the model before loading by hand",
     """\
+net, x = DDP(Net()), torch.ones(2, 4, requires_grad=True)
+torch.autograd.grad(net(x).sum(), x, create_graph=True)[0].square().sum().backward()
+""": "FSDP2 frees the gathered parameters in the first backward, so that a second one through its "
+    "graph fails; train this model without sharding, or without a gradient of a gradient",
+    """\
 net = DDP(Net())
 torch.jit.script(net.module)
 """: "no exporter takes a sharded model; build the model anew on one rank, load the gathered state "
