@@ -21,16 +21,23 @@ from fsdplint.rules.optimizer_before_sharding import StaleOptimizer, moved_below
 
 
 def early_optimizers(context: Context) -> Iterator[Found]:
-    """Yield changes that shard a model before its optimizer, which is built in another function."""
+    """Yield changes that build an optimizer after its model is sharded, or shard the model before.
+
+    The latter, if the optimizer is built in another function, or used before the sharding.
+    """
     program = context.program
     seen: set[ir.Node] = set()
     for fact in stale_optimizers(program):
         # Of several in one block, each has a pass of its own, so that an empty block goes, too.
         tree = program.tree(fact.shard.site.path)
         block = tree.parent(tree.statement(fact.shard.call))
-        if block in seen or isinstance(moved_below(program, fact), Fix):
+        if block in seen:
             continue
         seen.add(block)
+        fix = moved_below(program, fact)
+        if isinstance(fix, Fix):
+            yield Change(program.span(fact.build.site), fix.title, fix.edits)
+            continue
         try:
             yield _sharded_earlier(program, fact)
         except NoFixError:
