@@ -9,6 +9,7 @@ from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.single.data import data
 from fsdplint.migrate.single.devices import devices, numbered
+from fsdplint.migrate.single.files import files
 from fsdplint.migrate.single.folders import folders
 from fsdplint.migrate.single.launch import launch
 from fsdplint.migrate.single.leftovers import leftovers
@@ -31,7 +32,7 @@ _OWN = frozenset({"device-not-set", "epoch-not-set", "same-data-on-every-rank"})
 
 SINGLE = Migration(
     "single",
-    (_start, within(numbered), within(data), folders, *ADAPTING, writes, waits, outputs),
+    (_start, within(numbered), within(data), folders, *ADAPTING, writes, waits, files, outputs),
     frozenset(),
     tidied(*FULL, "DistributedSampler("),
     leftovers,
