@@ -8,12 +8,14 @@ from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
+from fsdplint.migrate.double_backward import double_backward
 from fsdplint.migrate.factories import factories
 from fsdplint.migrate.formats import memory_formats
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.optimizers import early_optimizers
 from fsdplint.migrate.pickled import pickled
 from fsdplint.migrate.rank_reads import rank_reads
+from fsdplint.migrate.reshards import reshards
 from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
@@ -24,8 +26,8 @@ from fsdplint.migrate.unknown_optimizers import unknown_optimizers
 ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
     factories,
-    *map(within, (early_optimizers, memory_formats, cleared, copies, pickled)),
-    *map(within, (gathers, loads, unseen, unknown_optimizers, rank_reads)),
+    *map(within, (early_optimizers, memory_formats, cleared, copies, pickled, double_backward)),
+    *map(within, (gathers, loads, reshards, unseen, unknown_optimizers, rank_reads)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.
