@@ -136,7 +136,7 @@ def _loaded(
     adapted, extra = "{}", []
     if optimizer is not None:
         adapted = f"{_NAMED}({{}}, {model}, {optimizer})"
-        extra = list(_defined(code))
+        extra = list(defined(code, _NAMED, _NAMED_DEFINITION))
     fix = load_state(
         code, call, model, optimizer, guards, rank_zero=outside, adapted=adapted, alone=alone
     )
@@ -145,9 +145,9 @@ def _loaded(
     return Kept(span, f"`{code.short(call)}`", fix.reason)
 
 
-def _defined(code: Code) -> Iterator[Edit]:
-    """Define the function that names the entries of an optimizer's state, once in a file."""
-    if any(function.name == _NAMED for function in code.functions):
+def defined(code: Code, name: str, definition: str) -> Iterator[Edit]:
+    """Define a function in front of the others, once in a file."""
+    if any(function.name == name for function in code.functions):
         return
     quiet = (ir.Import, ir.ImportFrom)
     body = [s for s in code.module.body if not isinstance(s, quiet)]
@@ -155,7 +155,7 @@ def _defined(code: Code) -> Iterator[Edit]:
     at = code.extent(first)[0]
     above = code.text[:at].splitlines()[-2:]
     blank = "\n" * sum(1 for line in above if line.strip()) if above[-1:] else ""
-    text = (blank + _NAMED_DEFINITION).replace("    ", code.unit).replace("\n", code.newline)
+    text = (blank + definition).replace("    ", code.unit).replace("\n", code.newline)
     yield code.insert_lines(at, text)
 
 
