@@ -17,6 +17,8 @@ from fsdplint.migrate.fsdp2.lightning.files import config_files
 from fsdplint.migrate.fsdp2.lightning.strategies import strategies
 from fsdplint.migrate.fsdp2.meshes import meshes
 from fsdplint.migrate.fsdp2.methods import methods
+from fsdplint.migrate.fsdp2.modes import unwraps
+from fsdplint.migrate.fsdp2.no_syncs import no_syncs
 from fsdplint.migrate.fsdp2.norms import norms
 from fsdplint.migrate.fsdp2.others import libraries
 from fsdplint.migrate.fsdp2.policies import policies
@@ -37,7 +39,7 @@ FSDP2 = Migration(
     steps=(
         *(shared_names, aliases, meshes, norms, corrected, states, full_params),
         *(wrappers, contexts, policies),
-        *(tests, scalers, attributes, methods),
+        *(tests, scalers, attributes, methods, no_syncs, unwraps),
         *map(within, (cleared, unknown_optimizers, rank_reads)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
         *(launch_variables, trainers, trainer_lines),
