@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone, prepared_apart
 from fsdplint.migrate.fsdp2.aliases import aliases
+from fsdplint.migrate.fsdp2.choices import choices
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.corrected import corrected
+from fsdplint.migrate.fsdp2.environment import environment
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.gathers import mistakes
 from fsdplint.migrate.fsdp2.launch_lines import launch_lines
@@ -37,12 +39,12 @@ from fsdplint.migrate.unknown_optimizers import unknown_optimizers
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(shared_names, aliases, meshes, norms, corrected, states, full_params),
+        *(shared_names, aliases, choices, meshes, norms, corrected, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, no_syncs, unwraps),
         *map(within, (cleared, unknown_optimizers, rank_reads)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
-        *(launch_variables, trainers, trainer_lines),
+        *(launch_variables, environment, trainers, trainer_lines),
         *(strategies, early_optimizers, config_files, libraries),
     ),
     rules=frozenset(),

@@ -16,6 +16,7 @@ from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.fixes.wrapping import WIDTH, wrapped
 from fsdplint.knowledge.names import FULLY_SHARD
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.fsdp2.choices import split
 from fsdplint.migrate.fsdp2.filled import passed_on
 from fsdplint.migrate.fsdp2.settings import Settings, arguments, settings_of
 from fsdplint.migrate.fsdp2.units import HELPER, Units, helper, loop, units
@@ -76,6 +77,9 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
         edits = [_replaced(code, statement, lines)]
     else:
         settings = settings_of(context, code, call, code.slice(given.value), imports)
+        chosen = next((c for c in code.ancestors(call) if isinstance(c, ir.Conditional)), None)
+        if chosen is not None and _needs_lines(found, settings):
+            return split(code, chosen)
         edits = [_in_place(code, call, found, settings, shard)]
     if found.policy and f"def {HELPER}(" not in code.text:
         edits.append(_above(code, statement, helper(code, imports)))
@@ -91,13 +95,18 @@ def _in_place(code: Code, call: ir.Call, found: Units, settings: Settings, shard
     Raises:
         NoFixError: it takes more than that call.
     """
-    if found.test or found.policy or settings.before or settings.after:
+    if _needs_lines(found, settings):
         raise NoFixError("the call is in an expression that may skip or repeat it; move it out")
     if code.comments(call.start, call.end):
         raise NoFixError("a comment is in the call; move the call to a statement of its own")
     keywords = [*_keywords(settings.root), *_keywords(settings.shared)]
     text = f"{shard}({', '.join([settings.model, *keywords])})"
     return code.edit(call.start, call.end, text)
+
+
+def _needs_lines(found: Units, settings: Settings) -> bool:
+    """True if it takes more than one call to shard a model."""
+    return bool(found.test or found.policy or settings.before or settings.after)
 
 
 def _place(code: Code, call: ir.Call, statement: ir.Stmt, module: ir.Expr) -> _Place:
