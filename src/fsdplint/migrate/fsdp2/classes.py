@@ -150,7 +150,7 @@ def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.
 
 
 def _missing(read: ir.Attribute) -> str:
-    if read.attr in ONLY_OF_FSDP1:
+    if "flat_param" in read.attr:
         return "FSDP2 shards each parameter by itself; read the model's parameters by hand"
     return f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
 
