@@ -296,14 +296,12 @@ def test_a_trainer_is_sharded_before_its_optimizer_and_saves_on_every_rank(tmp_p
     assert "        self.optimizer = optimizer\n\n    def save" in after
     assert (
         f"""\
-        snapshot = {{
-            "model": get_model_state_dict(
-                self.model,
-                {_FULL},
-            ),
-        }}
+        state_dict = get_model_state_dict(
+            self.model, {_FULL}
+        )
         if dist.get_rank() != 0:
             return
+        snapshot = {{"model": state_dict}}
         torch.save(snapshot, "snapshot.pt")
         print("saved")
 """
@@ -741,3 +739,38 @@ def test_a_moving_average_is_sharded_like_its_model(tmp_path: Path, ranks: Ranks
         assert not report(ranks.run(text, arguments=[file], process_group=False))
     before, new = map(torch.load, files)
     torch.testing.assert_close(new, before, rtol=0, atol=0)
+
+
+def test_a_state_that_another_file_takes_below_a_test_is_gathered(tmp_path: Path) -> None:
+    saving = """\
+import torch
+
+
+def save(path, model, epoch):
+    torch.save({"model": model.state_dict(), "epoch": epoch}, path)
+"""
+    (tmp_path / "saving.py").write_text(saving)
+    text = """\
+import torch
+import torch.distributed as dist
+from saving import save
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(4):
+    model(torch.randn(4, 4)).sum().backward()
+    optimizer.step()
+    if dist.get_rank() == 0 and epoch % 2:
+        save("model.pt", model.module, epoch)
+"""
+    plan = plan_of(DDP, tmp_path, text)
+    assert plan.is_complete, [entry.found for entry in plan.entries]
+    saved, script = (after.text for _, after in plan.files)
+    assert script.endswith('    if epoch % 2:\n        save("model.pt", model, epoch)\n')
+    assert saved.endswith("""\
+    if dist.get_rank() != 0:
+        return
+    torch.save({"model": state_dict, "epoch": epoch}, path)
+""")

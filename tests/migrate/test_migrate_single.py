@@ -456,3 +456,56 @@ def test_a_load_waits_for_the_rank_that_writes_its_file(tmp_path: Path) -> None:
     saved = "        torch.save(state_dict, args.output)\n"
     load = "    set_model_state_dict(\n        model,\n        torch.load(args.output),\n"
     assert f"{saved}    dist.barrier()\n{load}" in after
+
+
+_SIZED = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def loss_of(outputs, size):
+    return (outputs - torch.ones({size}, 4)).square().mean()
+
+
+def train(batch_size=4):
+    data = TensorDataset(torch.randn(16, 4))
+    loader = DataLoader(data, batch_size=batch_size)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * batch_size)
+    for (batch,) in loader:
+        loss = {loss}
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(f"{{len(data) // batch_size}} batches of %d" % batch_size)
+
+
+if __name__ == "__main__":
+    train()
+"""
+_PER_RANK = "batch_size=batch_size // dist.get_world_size()"
+
+
+@pytest.mark.parametrize(
+    ("size", "loss", "first"),
+    [
+        ("1", "loss_of(model(batch), batch_size)", "divide"),
+        ("size", "loss_of(model(batch), batch_size)", "keep"),
+        ("size", "loss_of(model(batch), size=len(batch))", "divide"),
+        ("1", "model(batch).view(batch_size, 2, 2).square().mean()", "keep"),
+        ("1", "model(batch).square().sum() / batch_size", "keep"),
+        ("1", "model(batch).square().mean() if len(batch) == batch_size else 0", "keep"),
+    ],
+)
+def test_a_batch_size_that_other_code_needs_is_not_divided(
+    tmp_path: Path, size: str, loss: str, first: str
+) -> None:
+    text = _SIZED.format(size=size, loss=loss)
+    (entry,) = plan_of(SINGLE, tmp_path, text).of(Question)
+    assert isinstance(entry.found, Question)
+    assert entry.found.choices[0] == first
+    divided = plan_of(SINGLE, tmp_path, text, {entry.key: "divide"})
+    assert divided.is_complete == (first == "divide")
+    assert (_PER_RANK in only_change(plan_of(SINGLE, tmp_path, text, {entry.key: first}))) == (
+        first == "divide"
+    )

@@ -91,6 +91,52 @@ def gather_state(
 
 
 @builder
+def gather_on_entry(code: Code, states: Sequence[GatheredState]) -> Fix:
+    """Gather all of ``states`` in a function that one rank called, which the others leave then.
+
+    Every rank calls the function afterwards. It gathers first, so that the other ranks do nothing
+    else in it, or behind assignments to what is gathered.
+    """
+    first = min((state.node for state in states), key=lambda node: node.start)
+    function = code.function(first)
+    if function is None or function.is_generator:
+        raise NoFixError("only some ranks run this code; gather the state by hand")
+    if any(isinstance(n, ir.Return) and n.value is not None for n in code.nodes_of(function)):
+        raise NoFixError(f"`{function.name}` returns a value, which the other ranks would lack")
+    for state in states:
+        if _outermost(code, state.node) not in function.body:
+            raise NoFixError(
+                "the state is taken in a branch or loop of a function that only some ranks call"
+            )
+    imports = Imports(code, first)
+    place, *_ = [each for each in function.body if not _is_text(each)]
+    try:
+        lines, replaced = _gathers(code, states, imports, first, place)
+    except NoFixError:
+        above = [each for each in function.body if each.end <= first.start and not _is_text(each)]
+        if not all(isinstance(each, ir.Assign) for each in above):
+            raise
+        place = _outermost(code, first)
+        lines, replaced = _gathers(code, states, imports, first, place)
+    dist = imports.module(DISTRIBUTED, "dist")
+    lines += [f"if {dist}.get_rank() != 0:", f"{code.unit}return"]
+    edits = (*imports.edits(), *_put(code, place, lines), *replaced)
+    return Fix("gather the full state on every rank", Safety.UNSAFE, edits)
+
+
+def _outermost(code: Code, node: ir.Node) -> ir.Stmt:
+    """Return the statement of ``node``, or the ``with`` statements around it."""
+    statement = code.statement(node)
+    while isinstance(around := code.parent(statement), ir.With):
+        statement = around
+    return statement
+
+
+def _is_text(statement: ir.Stmt) -> bool:
+    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)
+
+
+@builder
 def write_on_one(code: Code, write: ir.Call) -> Fix:
     """Put a write under a test of rank 0."""
     statement = _whole_write(code, write)
@@ -128,12 +174,13 @@ def _gathers(
     code: Code,
     states: Sequence[GatheredState],
     imports: Imports,
-    write: ir.Call,
+    use: ir.Expr,
     place: ir.Stmt,
 ) -> tuple[list[str], list[Edit]]:
     """Return the assignments to put before ``place``, and the edits that use their results.
 
-    A state taken before ``place`` is gathered where it is.
+    The names are new in the function of ``use``. A state taken before ``place`` is gathered where
+    it is.
     """
     names: dict[str, str] = {}
     edits = []
@@ -143,7 +190,7 @@ def _gathers(
             _check_available(code, state, place)
             if text not in names:
                 base = "state_dict" if state.optimizer is None else "optimizer_state"
-                names[text] = fresh(code, write, base, names.values())
+                names[text] = fresh(code, use, base, names.values())
             text = names[text]
         edits.append(_given(code, state, text))
     return [f"{name} = {text}" for text, name in names.items()], edits

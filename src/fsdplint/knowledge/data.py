@@ -36,6 +36,14 @@ ONE_BY_ONE = frozenset({"enumerate", "tqdm", "track"})
 IN_ORDER = ONE_BY_ONE | {"list", "tuple", "iter"}
 COUNTS = frozenset({"range", "trange", "count"})
 
+# Functions and methods, by last name, whose numbers are mostly sizes of tensors.
+SHAPED = frozenset(
+    {
+        *("arange", "empty", "expand", "eye", "full", "new_full", "new_ones", "new_zeros"),
+        *("normal", "ones", "rand", "randint", "randn", "repeat", "reshape", "view", "zeros"),
+    }
+)
+
 # Datasets of libraries that give the same samples, in the same places, to every process.
 _DATASETS = frozenset(
     {

@@ -36,13 +36,24 @@ _INVOLVES_OTHERS = re.compile(
     re.IGNORECASE,
 )
 
-
+_LEARNING_RATE = re.compile(r"(?<![a-z])lr(?![a-z])|learning_?rate", re.IGNORECASE)
+_DATASET = re.compile(r"len\(|data|train|sample|example", re.IGNORECASE)
 _SCALES = re.compile(r"scale|\*(?!\*)", re.IGNORECASE)
 
 
 def may_involve_others(name: str) -> bool:
     """Whether the name of a function hints that it meets other ranks, or ends the program."""
     return _INVOLVES_OTHERS.search(name) is not None
+
+
+def means_whole_dataset(text: str) -> bool:
+    """Whether the words of a number hint at all samples of a dataset."""
+    return _DATASET.search(text) is not None
+
+
+def means_learning_rate(text: str) -> bool:
+    """Whether the words of an expression hint at a learning rate."""
+    return _LEARNING_RATE.search(text) is not None
 
 
 def may_scale(text: str) -> bool:

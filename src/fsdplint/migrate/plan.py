@@ -37,6 +37,7 @@ from fsdplint.migrate.step import (
 from fsdplint.outcome import Outcome
 from fsdplint.process.stack import deep
 from fsdplint.settings.config import Settings, settings_for
+from fsdplint.settings.rule_selection import OptIn
 from fsdplint.sources import Sources
 
 PASSES = 10
@@ -287,7 +288,8 @@ class _Run:
         return finding.rule not in self.migration.unrelated and not tolerated
 
     def _settings(self) -> Settings:
-        return settings_for(self.scope.given, None, isolated=False)
+        preview = OptIn(preview=True)
+        return settings_for(self.scope.given, None, isolated=False, opt_in=preview)
 
     def _checked(self, settings: Settings) -> Outcome:
         return check(self._paths, settings, self.changed)

@@ -23,6 +23,7 @@ from fsdplint.fixes.code import Code, Declined, NoFixError
 from fsdplint.fixes.every_rank import Guarded, call_on_every_rank
 from fsdplint.fixes.gather_state import (
     GatheredState,
+    gather_on_entry,
     gather_state,
     gathered_write,
     local_tests,
@@ -33,7 +34,6 @@ from fsdplint.fixes.load_state import load_state
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import HELPERS, LOADS, SAVES
-from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.helpers import defined
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
 
@@ -350,50 +350,30 @@ def _gathered(program: Program, uses: Sequence[_Use]) -> Change:
     site = first.call.site
     code = Code.of(program.tree(site.path))
     local = local_tests(code, site, first.guards)
-    outer = [guard for guard in first.guards if code.statement(guard.test) not in local]
+    here = site.path
+    outer = [g for g in first.guards if g.path != here or code.statement(g.test) not in local]
+    states = [GatheredState(use.node, use.model, use.optimizer) for use in uses]
     if local:
-        states = [GatheredState(use.node, use.model, use.optimizer) for use in uses]
         if outer:
             raise NoFixError("several tests keep ranks from this; gather the state by hand")
         fix = _made(gather_state(code, first.node, states, local, every_time=True))
         return Change(code.span(first.node), what, fix.edits)
-    imports = Imports(code, first.node)
-    edits = [_in_place(code, imports, use, rank_zero=bool(outer)) for use in uses]
-    if outer:
-        edits.append(_only_rank_zero_goes_on(code, imports, uses))
-    for guard in outer:
-        edits += _let_all_through(program, guard, site.calls)
-    return Change(code.span(first.node), what, tuple(edits), (imports,))
+    if not outer:
+        imports = Imports(code, first.node)
+        edits = tuple(_in_place(code, imports, use) for use in uses)
+        return Change(code.span(first.node), what, edits, (imports,))
+    through = [edit for guard in outer for edit in _let_all_through(program, guard, site.calls)]
+    fix = _made(gather_on_entry(code, states))
+    return Change(code.span(first.node), what, (*fix.edits, *through))
 
 
-def _in_place(code: Code, imports: Imports, use: _Use, *, rank_zero: bool) -> Edit:
-    """Gather where the state is taken; every rank gets it, or rank 0 alone."""
+def _in_place(code: Code, imports: Imports, use: _Use) -> Edit:
+    """Gather where every rank takes the state."""
     kind = "model" if use.optimizer is None else "optimizer"
     get = imports.name(HELPERS, f"get_{kind}_state_dict")
     options = imports.name(HELPERS, "StateDictOptions")
     of = use.model if use.optimizer is None else f"{use.model}, {use.optimizer}"
-    given = f"{_FULL}, cpu_offload=True" if rank_zero else _FULL
-    return code.edit(use.node.start, use.node.end, f"{get}({of}, options={options}({given}))")
-
-
-def _only_rank_zero_goes_on(code: Code, imports: Imports, uses: Sequence[_Use]) -> Edit:
-    """Return from the function on the other ranks once all states are gathered."""
-    function = code.function(uses[0].node)
-    if function is None:
-        raise NoFixError("only some ranks run this code; gather the state by hand")
-    last = max((code.statement(use.node) for use in uses), key=lambda each: each.start)
-    owners = {code.parent(code.statement(use.node)) for use in uses}
-    if owners != {function} or isinstance(last, ir.Return) or not code.ends_line(last):
-        raise NoFixError(
-            "the state is taken in a branch or loop of a function that only some ranks call"
-        )
-    values = [each for each in code.nodes_of(function) if isinstance(each, ir.Return)]
-    if any(each.value is not None for each in values):
-        raise NoFixError(f"`{function.name}` returns a value, which the other ranks would lack")
-    dist = imports.module(DISTRIBUTED, "dist")
-    indent, newline = code.indentation(last), code.newline
-    lines = f"{indent}if {dist}.get_rank() != 0:{newline}{indent}{code.unit}return{newline}"
-    return code.insert_lines(code.after(last), lines)
+    return code.edit(use.node.start, use.node.end, f"{get}({of}, options={options}({_FULL}))")
 
 
 def _let_all_through(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.samplers import distributed_samplers, drawn_from
@@ -20,11 +21,13 @@ from fsdplint.fixes.names import dotted, fresh
 from fsdplint.fixes.sampling import epoch_edit, epochs_of
 from fsdplint.knowledge.data import DATA, DATA_LOADERS
 from fsdplint.knowledge.names import DISTRIBUTED
+from fsdplint.migrate.single.batch_sizes import size_uses
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt, kept
 
 _DIVIDE, _KEEP = "divide", "keep"
 _RESEED, _SAME = "reseed", "leave"
 _ORDER = "a `DistributedSampler` shuffles in another order than the loader did"
+_LARGER = "a step uses one batch of each rank"
 _BY_HAND = "add a `DistributedSampler` by hand"
 _SHARED = (
     "it also makes a loader that the model is not trained on, which each rank needs whole; make "
@@ -116,17 +119,34 @@ def _divided(context: Context, training: Training) -> Iterator[Found]:
 def _sampled(context: Context, training: Training, loader: _Loader) -> Change:
     span = loader.code.span(loader.call)
     sized = training.loader.argument(1, "batch_size") is not None
-    question = Question(
-        span,
-        "batch-size",
-        "is the batch size that of all ranks together, to be divided by their number, or that of "
-        "each rank?",
-        (_DIVIDE, _KEEP),
-    )
-    divides = sized and context.decided(question) == _DIVIDE
+    divides = sized and _divides(context, loader)
     edits, shuffled = _edits(context.program, training, loader, divides)
     what = "divide the dataset between ranks with a `DistributedSampler`"
-    return Change(span, what, tuple(edits), (loader.imports,), _ORDER if shuffled else "")
+    differs = [_ORDER] * shuffled + [_LARGER] * (sized and not divides)
+    return Change(span, what, tuple(edits), (loader.imports,), "; ".join(differs))
+
+
+def _divides(context: Context, loader: _Loader) -> bool:
+    """Return whether to divide the batch size, which is not the first choice if it may fail.
+
+    Raises:
+        NoFixError: it is to be divided, and other places use it as the size of a rank's batch.
+    """
+    given = argument_of(loader.call, 1, "batch_size")
+    every = [*context.codes("")]
+    code, use = next(size_uses(every, given.value), (None, None)) if given else (None, None)
+    needed, choices = "", (_DIVIDE, _KEEP)
+    if code is not None and use is not None:
+        place = f"{Path(code.path).name}:{context.line(code.span(use))}"
+        needed, choices = f", which `{code.short(use)}` in {place} needs", (_KEEP, _DIVIDE)
+    text = (
+        "is the batch size that of all ranks together, to be divided by their number, or that of "
+        f"each rank{needed}?"
+    )
+    answer = context.decided(Question(loader.code.span(loader.call), "batch-size", text, choices))
+    if answer == _DIVIDE and needed:
+        raise NoFixError(f"a divided batch size is not the one{needed.removeprefix(', which')}")
+    return answer == _DIVIDE
 
 
 def _edits(
