@@ -27,6 +27,7 @@ from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.trainer import trainers
 from fsdplint.migrate.fsdp2.trainer_lines import trainer_lines
+from fsdplint.migrate.fsdp2.unit_names import unit_names
 from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.variables import launch_variables
 from fsdplint.migrate.fsdp2.wrappers import wrappers
@@ -41,7 +42,7 @@ FSDP2 = Migration(
     steps=(
         *(shared_names, aliases, choices, meshes, norms, corrected, states, full_params),
         *(wrappers, contexts, policies),
-        *(tests, scalers, attributes, methods, no_syncs, unwraps),
+        *(tests, scalers, attributes, methods, no_syncs, unwraps, unit_names),
         *map(within, (cleared, unknown_optimizers, rank_reads)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
         *(launch_variables, environment, trainers, trainer_lines),

@@ -39,12 +39,9 @@ _OF_DDP = """if not isinstance(model, {}):
 
 
 def no_syncs(context: Context) -> Iterator[Found]:
-    """Yield a change for each `no_sync` of the model, or a question if that is not known.
-
-    The wrappers go first: what they wrap is known by the calls that shard it.
-    """
-    if any(True for code in context.codes(*FSDP1_WORDS) for _ in fsdp1_calls(context, code)):
-        return
+    """Yield a change for each `no_sync` of the model, or a question if that is not known."""
+    words = FSDP1_WORDS
+    early = any(True for code in context.codes(*words) for _ in fsdp1_calls(context, code))
     traces = (*context.program.traces, *context.program.method_traces)
     sharded: dict[ir.Node, bool] = {}
     for trace in traces:
@@ -62,6 +59,8 @@ def no_syncs(context: Context) -> Iterator[Found]:
                 continue
             call = code.parent(node)
             use = call if isinstance(call, ir.Call) and call.func is node else node
+            if early and use is node:
+                continue  # what the wrappers wrap is known by the calls that shard it
             names = named.get((code.path, code.scope(node)), {})
             known = use in sharded or (use is node and code.slice(node.value) in names)
             if not known and (use in others or (isinstance(use, ir.Call) and use.args)):
