@@ -85,7 +85,7 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
         settings.differs = settings.differs or (BUFFERS if settings.buffers else "")
         edits = [_in_place(code, call, found, settings, shard)]
     if found.policy and f"def {HELPER}(" not in code.text:
-        edits.append(_above(code, statement, helper(code, imports)))
+        edits.append(_above(code, statement, helper(code, imports, norms=bool(settings.norms))))
     what = f"shard {f'{found.what} of ' if found.what else ''}`{code.short(given.value)}`"
     what += f"{', then the rest,' if found.what else ''} with `fully_shard`"
     span = code.span(call)
@@ -172,7 +172,7 @@ def _norms(code: Code, call: ir.Call, found: Units, settings: Settings, own: str
     """
     if not settings.norms:
         return
-    if not found.test.startswith("isinstance("):
+    if found.test and not found.test.startswith("isinstance("):
         raise NoFixError(
             "FSDP1 keeps batch norms in float32; shard them with a policy of their own by hand"
         )
