@@ -43,52 +43,62 @@ def no_syncs(context: Context) -> Iterator[Found]:
     words = FSDP1_WORDS
     early = any(True for code in context.codes(*words) for _ in fsdp1_calls(context, code))
     traces = (*context.program.traces, *context.program.method_traces)
-    sharded: dict[ir.Node, bool] = {}
-    for trace in traces:
-        for use in trace.of(NoSync):
-            ddp = may_be_ddp(context, trace, use)
-            sharded[use.site.node] = sharded.get(use.site.node, False) or ddp
+    events = [(trace, event) for trace in traces for event in trace.of(NoSync)]
+    sharded = {event.site.node for _, event in events}
+    ddp = {event.site.node for trace, event in events if may_be_ddp(context, trace, event)}
     others = {call.site.node for trace in traces for call in trace.calls(_METHOD)}
     named = sharded_names(context.program)
+    for code, method, use in _uses(context):
+        is_call = isinstance(use, ir.Call)
+        names = named.get((code.path, code.scope(method)), {})
+        known = use in sharded or (not is_call and code.slice(method.value) in names)
+        if early and not is_call:
+            continue  # what the wrappers wrap is known by the calls that shard it
+        if known or use not in others:
+            of_ddp = use in ddp if use in sharded else wraps_by_ddp(context)
+            change = partial(_changed, context, code, method, use, known=known, of_ddp=of_ddp)
+            yield from attempt(code, use, change)
+
+
+def _uses(context: Context) -> Iterator[tuple[Code, ir.Attribute, ir.Call | ir.Attribute]]:
+    """Yield each method of that name, with its call if it is called; accelerate's takes a model."""
     for code in context.codes(_METHOD):
         for node in code.walk(_METHOD):
-            function = code.function(node)
             if not isinstance(node, ir.Attribute) or node.attr != _METHOD:
                 continue
-            if function is not None and function.name == _HELPER:
-                continue
-            call = code.parent(node)
-            use = call if isinstance(call, ir.Call) and call.func is node else node
-            if early and use is node:
-                continue  # what the wrappers wrap is known by the calls that shard it
-            names = named.get((code.path, code.scope(node)), {})
-            known = use in sharded or (use is node and code.slice(node.value) in names)
-            if not known and (use in others or (isinstance(use, ir.Call) and use.args)):
-                continue  # another class has such a method, or accelerate's takes the model
-            ddp = sharded.get(use, wraps_by_ddp(context))
-            yield from attempt(code, use, partial(_changed, context, code, use, known, ddp))
+            function, call = code.function(node), code.parent(node)
+            is_call = isinstance(call, ir.Call) and call.func is node
+            own = function is not None and function.name == _HELPER
+            if not own and isinstance(call, ir.Call) and is_call and not call.args:
+                yield code, node, call
+            elif not own and not is_call:
+                yield code, node, node
 
 
 def _changed(
-    context: Context, code: Code, use: ir.Call | ir.Attribute, known: bool, ddp: bool
+    context: Context,
+    code: Code,
+    method: ir.Attribute,
+    use: ir.Call | ir.Attribute,
+    *,
+    known: bool,
+    of_ddp: bool,
 ) -> Change | None:
-    method = use.func if isinstance(use, ir.Call) else use
-    assert isinstance(method, ir.Attribute)
     span, model = code.span(use), code.short(method.value)
     text = f"Is `{model}`, on which `{_METHOD}` is called, the model that FSDP shards?"
     question = Question(span, "no-sync", text, ("yes", "no"))
     if not known and context.decided(question) == "no":
         return None
-    fix = Declined("") if ddp else sync_last_micro_batch(code, use)
+    fix = Declined("") if of_ddp else sync_last_micro_batch(code, use)
     if isinstance(fix, Fix):
         return Change(span, fix.title, fix.edits)
     if fix.reason and isinstance(code.parent(use), ir.WithItem):
         raise NoFixError(fix.reason)
-    return _by_helper(context, code, use, method)
+    return _by_helper(context, code, method, use)
 
 
 def _by_helper(
-    context: Context, code: Code, use: ir.Call | ir.Attribute, method: ir.Attribute
+    context: Context, code: Code, method: ir.Attribute, use: ir.Call | ir.Attribute
 ) -> Change:
     """Call a context manager that the file defines, or bind it to the model."""
     imports = Imports(code, use)
