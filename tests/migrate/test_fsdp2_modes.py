@@ -11,7 +11,7 @@ from ranks import Ranks, report
 
 from fsdplint.migrate.fsdp2 import FSDP2
 from fsdplint.migrate.plan import Plan
-from fsdplint.migrate.step import Kept, Question
+from fsdplint.migrate.step import Change, Kept, Question
 
 _HEAD = """\
 import torch
@@ -338,3 +338,62 @@ def test_variables_that_python_sets_are_kept(line: str, tmp_path: Path) -> None:
     ]
     asked = text.replace("USE_FSDP", "USE_FSDP_").replace(line, f"print({line!r})")
     assert not planned(tmp_path, asked).entries
+
+
+_COMBINED = (
+    "it combines what ranks compute from FSDP1's shards; of FSDP2's DTensors, PyTorch computes it "
+    "of all ranks already: compute it without this call by hand"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "reasons"),
+    [
+        ("total = sum(p.grad.norm() ** 2 for p in model.parameters())\n    {}", [_COMBINED]),
+        (
+            "total = torch.zeros((), device=next(model.parameters()).device)\n"
+            "    for p in model.parameters():\n"
+            "        total += p.grad.detach().norm(2) ** 2\n    {}",
+            [_COMBINED],
+        ),
+        ("total = torch.zeros(1, device=next(model.parameters()).device)\n    {}", []),
+        ("total = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()\n    {}", []),
+        ("total = sum(p.numel() for p in head.weights.parameters())\n    {}", []),
+    ],
+)
+def test_reductions_by_hand_are_kept(lines: str, reasons: list[str], tmp_path: Path) -> None:
+    text = f"""import torch.distributed as dist
+{_HEAD}
+model = FSDP(net, use_orig_params=True)
+
+
+def log(model, head):
+    {lines.format("dist.all_reduce(total)")}
+    return total
+"""
+    plan = planned(tmp_path, text)
+    assert [each.found.reason for each in plan.entries if isinstance(each.found, Kept)] == reasons
+
+
+def test_numbers_by_which_an_optimizer_steps_are_said_to_differ(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+
+class Scaled(torch.optim.Optimizer):
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            p.data.sub_(p.grad, alpha=0.1 * p.norm())
+
+
+class Report:
+    def norm(self, p):
+        return p.norm()
+
+
+model = FSDP(net, use_orig_params=True)
+"""
+    plan = planned(tmp_path, text)
+    assert plan.is_complete
+    assert [(e.line, e.found.differs) for e in plan.entries if isinstance(e.found, Change)] == [
+        (9, "it is of the whole tensor, no longer of each rank's own shard, so training changes"),
+        (17, ""),
+    ]

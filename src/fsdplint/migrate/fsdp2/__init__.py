@@ -21,9 +21,10 @@ from fsdplint.migrate.fsdp2.meshes import meshes
 from fsdplint.migrate.fsdp2.methods import methods
 from fsdplint.migrate.fsdp2.modes import unwraps
 from fsdplint.migrate.fsdp2.no_syncs import no_syncs
-from fsdplint.migrate.fsdp2.norms import norms
+from fsdplint.migrate.fsdp2.norms import norms, optimizer_norms
 from fsdplint.migrate.fsdp2.others import libraries
 from fsdplint.migrate.fsdp2.policies import policies
+from fsdplint.migrate.fsdp2.reductions import reductions
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.fsdp2.trainer import trainers
 from fsdplint.migrate.fsdp2.trainer_lines import trainer_lines
@@ -40,10 +41,10 @@ from fsdplint.migrate.unknown_optimizers import unknown_optimizers
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(shared_names, aliases, choices, meshes, norms, corrected, states, full_params),
-        *(wrappers, contexts, policies),
+        *(shared_names, aliases, choices, meshes, norms, optimizer_norms, corrected),
+        *(states, full_params, wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, no_syncs, unwraps, unit_names),
-        *map(within, (cleared, unknown_optimizers, rank_reads)),
+        *map(within, (cleared, unknown_optimizers, rank_reads, reductions)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
         *(launch_variables, environment, trainers, trainer_lines),
         *(strategies, early_optimizers, config_files, libraries),

@@ -11,7 +11,7 @@ from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code, Declined, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.names import FSDP2_MODULE
-from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.fsdp2.calls import has_fsdp1
 from fsdplint.migrate.fsdp2.modes import may_be_ddp, wraps_by_ddp
 from fsdplint.migrate.helpers import defined
 from fsdplint.migrate.states import sharded_names
@@ -40,8 +40,7 @@ _OF_DDP = """if not isinstance(model, {}):
 
 def no_syncs(context: Context) -> Iterator[Found]:
     """Yield a change for each `no_sync` of the model, or a question if that is not known."""
-    words = FSDP1_WORDS
-    early = any(True for code in context.codes(*words) for _ in fsdp1_calls(context, code))
+    early = has_fsdp1(context)
     traces = (*context.program.traces, *context.program.method_traces)
     events = [(trace, event) for trace in traces for event in trace.of(NoSync)]
     sharded = {event.site.node for _, event in events}

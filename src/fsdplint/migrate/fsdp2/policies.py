@@ -20,7 +20,7 @@ from fsdplint.knowledge.policies import (
     OFFLOAD_PARAMS,
     OFFLOAD_POLICY,
 )
-from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls, strategy_calls
+from fsdplint.migrate.fsdp2.calls import has_fsdp1, strategy_calls
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _DTYPES = ("param_dtype", "buffer_dtype")
@@ -33,7 +33,7 @@ def policies(context: Context) -> Iterator[Found]:
 
     The wrappers go first: what their policies cast decides what units cast.
     """
-    if any(True for code in context.codes(*FSDP1_WORDS) for _ in fsdp1_calls(context, code)):
+    if has_fsdp1(context):
         return
     if any(True for code in context.codes(NAMES[FSDP]) for _ in strategy_calls(context, code)):
         return
