@@ -109,7 +109,6 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 def main(args):
-    dist.init_process_group("gloo")
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     policy, cpu = ModuleWrapPolicy({nn.Linear}), torch.device("cpu")
@@ -126,7 +125,6 @@ def main(args):
             optimizer.step()
             optimizer.zero_grad()
     torch.save(losses, f"{args.folder}/{dist.get_rank()}.pt")
-    dist.destroy_process_group()
 
 
 parser = argparse.ArgumentParser()
@@ -159,7 +157,7 @@ def _run_both(before: str, after: str, folder: Path, ranks: Ranks, *options: str
     for text, each in zip((before, after), folders, strict=True):
         each.mkdir(parents=True)
         arguments = [str(each), *options]
-        assert not report(ranks.run(text, arguments=arguments, process_group=False))
+        assert not report(ranks.run(text, arguments=arguments))
     assert not report(ranks.run(_COMPARE, arguments=list(map(str, folders)), world_size=1))
 
 
@@ -184,7 +182,6 @@ class Block(nn.Module):
         return self.norm(self.layer(x + self.offset))
 
 
-dist.init_process_group("gloo")
 torch.manual_seed(0)
 half = MixedPrecision(
     param_dtype=torch.bfloat16, reduce_dtype=torch.float32, buffer_dtype=torch.bfloat16
@@ -209,7 +206,6 @@ found += [(str(each.dtype), each.tolist()) for each in model.buffers()]
 found += [n.replace("_fsdp_wrapped_module.", "").replace("_fsdp_wrapped_module", "")
           for n, m in model.named_modules() if isinstance(m, FSDP)]
 torch.save(found, f"{sys.argv[1]}/{dist.get_rank()}.pt")
-dist.destroy_process_group()
 """
 
 
@@ -358,6 +354,11 @@ _COMBINED = (
         ),
         ("total = torch.zeros(1, device=next(model.parameters()).device)\n    {}", []),
         ("total = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()\n    {}", []),
+        (
+            "optimizer = torch.optim.SGD(model.parameters())\n"
+            "    total = trained(model, optimizer)\n    {}",
+            [],
+        ),
         ("total = sum(p.numel() for p in head.weights.parameters())\n    {}", []),
     ],
 )

@@ -18,6 +18,11 @@ _WHY = (
     "of all ranks already: compute it without this call by hand"
 )
 _LISTS = frozenset({"parameters", "named_parameters"})
+# Functions that pass parameters on; others, such as optimizers, take them for something else.
+_TAKING = frozenset(
+    {"enumerate", "filter", "iter", "list", "map", "next", "sorted", "tuple", "zip"}
+)
+_TAKING |= {"parameters_to_vector"}
 # What is the same for a shard and for the whole.
 _SAME = frozenset({"device", "dim", "dtype", "element_size", "is_leaf", "ndim", "requires_grad"})
 # What combines equal values to the same one.
@@ -81,11 +86,13 @@ def _reads(code: Code, value: ir.Expr, names: set[str]) -> bool:
             continue
         if isinstance(node, ir.Name) and node.id in names:
             return True
-        method = node.func if isinstance(node, ir.Call) else None
-        if isinstance(method, ir.Attribute) and method.attr in _LISTS:
-            # Parts of a model may be left out of its shards; a clipped norm is of all ranks.
-            model = (dotted(method.value) or "a.b").removeprefix("self.")
-            calls = (each for each in code.ancestors(node) if isinstance(each, ir.Call))
-            if "." not in model and not any("clip_grad" in ir.last_name(c.func) for c in calls):
+        if isinstance(node, ir.Call) and ir.last_name(node.func) in _LISTS:
+            method, parent = node.func, code.parent(node)
+            call = code.parent(parent) if isinstance(parent, ir.Argument) else None
+            taken = isinstance(call, ir.Call) and ir.last_name(call.func) in _TAKING
+            # Parts of a model may be left out of its shards.
+            model = dotted(method.value) if isinstance(method, ir.Attribute) else None
+            is_whole = "." not in (model or "a.b").removeprefix("self.")
+            if is_whole and (taken or isinstance(parent, (ir.For, ir.Clause))):
                 return True
     return False
