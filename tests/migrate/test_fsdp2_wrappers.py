@@ -379,10 +379,25 @@ half = MixedPrecisionPolicy(
 for module in reversed(list(model.modules())):
     if module is not model and isinstance(module, nn.Linear):
         fully_shard(module, mp_policy=replace(half, cast_forward_inputs=False))
-fully_shard(model, mp_policy=half)"""
+fully_shard(model, mp_policy=half)
+for buffer in model.buffers():
+    if buffer.is_floating_point():
+        buffer.data = buffer.to(half.param_dtype)"""
     plan = planned(tmp_path, _HEAD + before)
     assert _lines(plan) == after
+    assert [entry.found.differs for entry in plan.of(Change)] == ["", ""]
+
+
+def test_buffers_that_have_another_dtype_than_parameters_are_not_cast(tmp_path: Path) -> None:
+    before = """\
+from torch.distributed.fsdp import MixedPrecision
+
+half = MixedPrecision(param_dtype=torch.half, reduce_dtype=torch.half, buffer_dtype=torch.bfloat16)
+model = FSDP(model, mixed_precision=half)
+"""
+    plan = planned(tmp_path, _HEAD + before)
     assert [entry.found.differs for entry in plan.of(Change)] == ["FSDP2 does not cast buffers", ""]
+    assert _lines(plan).endswith("fully_shard(model, mp_policy=half)")
 
 
 def test_policies_that_cast_differently_say_what_units_cast(tmp_path: Path) -> None:

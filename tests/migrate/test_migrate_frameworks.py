@@ -345,7 +345,7 @@ def test_training_arguments_of_older_releases(tmp_path: Path) -> None:
         (
             "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
             "class Mine(FSDP):\n    pass",
-            "no step knows how to change this use",
+            "FSDP2 shards a model in place and has no wrapper to derive from",
         ),
         (
             "import torch",
