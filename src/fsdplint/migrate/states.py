@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.collectives import may_be_alone
 from fsdplint.engine.facts.sharding import unit_of
 from fsdplint.engine.facts.state_files import sharded_writes
 from fsdplint.engine.interpreter import optimizers
@@ -112,7 +113,8 @@ def loads(context: Context) -> Iterator[Found]:
         code = Code.of(program.tree(use.call.site.path))
         local = local_tests(code, use.call.site, use.guards)
         outside = len(local) < len(use.guards)
-        yield _loaded(code, use.node, use.model, use.optimizer, local, outside=outside)
+        alone = may_be_alone(program, use.call.site)
+        yield _loaded(code, use.node, use.model, use.optimizer, local, outside=outside, alone=alone)
 
 
 def _loaded(
@@ -123,6 +125,7 @@ def _loaded(
     guards: Sequence[ir.If] = (),
     *,
     outside: bool = False,
+    alone: bool = False,
 ) -> Found:
     """Load with the helper that gives each rank its shards, also what was saved without sharding.
 
@@ -134,7 +137,9 @@ def _loaded(
     if optimizer is not None:
         adapted = f"{_NAMED}({{}}, {model}, {optimizer})"
         extra = list(_defined(code))
-    fix = load_state(code, call, model, optimizer, guards, rank_zero=outside, adapted=adapted)
+    fix = load_state(
+        code, call, model, optimizer, guards, rank_zero=outside, adapted=adapted, alone=alone
+    )
     if isinstance(fix, Fix):
         return Change(span, fix.title, (*fix.edits, *extra))
     return Kept(span, f"`{code.short(call)}`", fix.reason)
@@ -380,7 +385,8 @@ def _gathered(program: Program, uses: Sequence[_Use]) -> Change:
         edits = tuple(_in_place(code, imports, use) for use in uses)
         return Change(code.span(first.node), what, edits, (imports,))
     through = [edit for guard in outer for edit in _let_all_through(program, guard, site.calls)]
-    fix = _made(gather_on_entry(code, states))
+    alone = may_be_alone(program, site)
+    fix = _made(gather_on_entry(code, states, alone=alone))
     return Change(code.span(first.node), what, (*fix.edits, *through))
 
 

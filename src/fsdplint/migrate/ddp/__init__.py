@@ -8,6 +8,7 @@ from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
+from fsdplint.migrate.double_backward import double_backward
 from fsdplint.migrate.factories import factories
 from fsdplint.migrate.formats import memory_formats
 from fsdplint.migrate.gradients import cleared
@@ -24,7 +25,7 @@ from fsdplint.migrate.unknown_optimizers import unknown_optimizers
 ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
     factories,
-    *map(within, (early_optimizers, memory_formats, cleared, copies, pickled)),
+    *map(within, (early_optimizers, memory_formats, cleared, copies, pickled, double_backward)),
     *map(within, (gathers, loads, unseen, unknown_optimizers, rank_reads)),
 )
 
