@@ -637,7 +637,7 @@ def test_ranks_decide_alike(tmp_path: Path, lines: str) -> None:
 
 def test_ranks_that_stop_early_stop_together(tmp_path: Path, ranks: Ranks) -> None:
     text = _deciding("        if total > 1.0:\n            break\n").replace(
-        "range(2)", "range(20)"
+        "epoch in range(2)", "epoch in range(20)"
     )
     scales = "torch.tensor([[0.1], [5.0]] * 8)"
     text = text.replace("torch.randn(16, 4)", f"torch.randn(16, 4) * {scales}")
