@@ -35,6 +35,7 @@ from fsdplint.fixes.load_state import load_state
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import HELPERS, LOADS, SAVES
+from fsdplint.migrate.helpers import defined
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
 
 Scope = ir.Function | ir.ClassDef | ir.Module
@@ -145,24 +146,6 @@ def _loaded(
     return Kept(span, f"`{code.short(call)}`", fix.reason)
 
 
-def defined(code: Code, name: str, definition: str) -> Iterator[Edit]:
-    """Define a function in front of the others, once in a file."""
-    if any(function.name == name for function in code.functions):
-        return
-    quiet = (ir.Import, ir.ImportFrom)
-    body = [s for s in code.module.body if not isinstance(s, quiet)]
-    first = next(s for s in body if not _is_docstring(s))
-    at = code.extent(first)[0]
-    above = code.text[:at].splitlines()[-2:]
-    blank = "\n" * sum(1 for line in above if line.strip()) if above[-1:] else ""
-    text = (blank + definition).replace("    ", code.unit).replace("\n", code.newline)
-    yield code.insert_lines(at, text)
-
-
-def _is_docstring(statement: ir.Stmt) -> bool:
-    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)
-
-
 def unseen(context: Context) -> Iterator[Found]:
     """Yield a change for each load where no path leads, by names of what is sharded."""
     yield from (each for each in _unreached(context) if isinstance(each, Change))
@@ -179,6 +162,7 @@ def _unreached(context: Context) -> Iterator[Found]:
         call.site.node
         for trace in program.traces
         for call in trace.calls("state_dict", "load_state_dict")
+        if isinstance(call.receiver, Object)
     }
     for (path, scope), names in sharded_names(program).items():
         code = Code.of(program.tree(path))

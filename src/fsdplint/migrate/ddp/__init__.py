@@ -20,6 +20,7 @@ from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
 from fsdplint.migrate.tidy import FULL, tidied
+from fsdplint.migrate.unknown_code import unknown_code
 from fsdplint.migrate.unknown_optimizers import unknown_optimizers
 
 # Steps on programs whose model is sharded by now.
@@ -27,7 +28,8 @@ ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
     factories,
     *map(within, (early_optimizers, memory_formats, cleared, copies, pickled, double_backward)),
-    *map(within, (gathers, loads, reshards, unseen, unknown_optimizers, rank_reads)),
+    *map(within, (gathers, loads, reshards, unseen)),
+    *map(within, (unknown_code, unknown_optimizers, rank_reads)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.

@@ -10,6 +10,10 @@ from fsdplint.migrate.fsdp2.accelerate import still_apart
 from fsdplint.migrate.step import Context, Found, Kept
 
 _NAMES = (FSDP1, FSDP1.rpartition(".")[2])
+_DERIVED = (
+    "FSDP2 shards a model in place and has no wrapper to derive from; move the methods to the "
+    "model's class and shard it with `fully_shard`"
+)
 
 
 def leftovers(context: Context) -> Iterator[Found]:
@@ -21,6 +25,8 @@ def leftovers(context: Context) -> Iterator[Found]:
             if named or (
                 isinstance(node, (ir.Name, ir.Attribute)) and context.name(code, node) == FSDP1
             ):
-                span = code.span(node)
-                text = f"`{code.short(code.statement(node))}`"
-                yield Kept(span, text, "no step knows how to change this use; change it by hand")
+                statement = code.statement(node)
+                derived = isinstance(statement, ir.ClassDef) and node in statement.bases
+                reason = _DERIVED if derived else "no step knows how to change this use; change it"
+                text = f"`{code.short(statement)}`"
+                yield Kept(code.span(node), text, f"{reason} by hand")
