@@ -691,3 +691,20 @@ def test_a_dataset_that_takes_no_sampler_is_kept(tmp_path: Path) -> None:
     assert [e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept)] == [
         "an `IterableDataset` takes no sampler; have its `__iter__` give each rank its part by hand"
     ]
+
+
+_HANDLERS = {"pass": 0, "shutil.rmtree(args.output)": 1}
+
+
+@pytest.mark.parametrize("handler", _HANDLERS)
+def test_a_folder_whose_error_is_handled_is_kept(tmp_path: Path, handler: str) -> None:
+    lines = f"    try:\n        os.mkdir(args.output)\n    except OSError:\n        {handler}\n"
+    text = _BEFORE.replace("import argparse", "import argparse\nimport os\nimport shutil")
+    text = text.replace("    torch.manual_seed(0)\n", f"    torch.manual_seed(0)\n{lines}")
+    assert len(planned(tmp_path, text).of(Kept)) == _HANDLERS[handler]
+
+
+def test_a_state_of_the_program_itself_needs_no_file(tmp_path: Path) -> None:
+    line = "    model.load_state_dict({**model.state_dict()})\n"
+    text = _BEFORE.replace("args.output)\n", f"args.output)\n{line}")
+    assert "barrier" not in migrated(tmp_path, text, batch_size="keep")
