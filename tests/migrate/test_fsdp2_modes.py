@@ -298,6 +298,7 @@ _NAME = "`fully_shard` adds nothing to the names of modules and parameters; chan
     [
         ('name = name.replace("_fsdp_wrapped_module.", "")', []),
         ('if "_flat_param" in name:\n    name = name.replace("_flat_param", "")', []),
+        ('print("init_flat_param_attributes", "a _flat_param of FSDP1")', []),
         ('units = [n for n, _ in modules if "_fsdp_wrapped_module" in n]', [_NAME]),
         ('head = model.get_submodule("_fsdp_wrapped_module.head")', [_NAME]),
     ],
