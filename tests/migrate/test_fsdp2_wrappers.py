@@ -918,3 +918,31 @@ model.clip_grad_norm_(1.0)
     assert sorted(after) == ["lib.py", "other.py"]
     assert "strategy is not ShardingStrategy.SHARD_GRAD_OP" in after["lib.py"]
     assert "model.clip_grad_norm_" not in after["other.py"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "corrects"),
+    [
+        ("sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True", True),
+        ("sharding_strategy=ShardingStrategy.SHARD_GRAD_OP", False),
+        ("use_orig_params=True", False),
+    ],
+)
+def test_gradients_that_fsdp1_does_not_clear(tmp_path: Path, settings: str, corrects: bool) -> None:
+    text = f"""{_HEAD}\
+from torch.distributed.fsdp import ShardingStrategy
+
+model = FSDP(nn.Linear(4, 4), {settings})
+optimizer = torch.optim.AdamW(model.parameters())
+for batch in torch.randn(4, 2, 4):
+    loss = model(batch).mean()
+    model.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    plan = planned(tmp_path, text)
+    said = [e.found for e in plan.of(Change) if e.line == 10]
+    assert [change.differs.startswith("FSDP1 clears no gradients") for change in said] == [corrects]  # type: ignore[union-attr]  # Changes
+    after = text.replace("model.zero_grad", "optimizer.zero_grad")
+    assert [source.text for _, source in plan.corrected] == [after] * corrects
+    assert "optimizer.zero_grad()" in plan.files[0][1].text

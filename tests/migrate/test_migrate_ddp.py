@@ -11,6 +11,7 @@ from textwrap import dedent, indent
 
 import pytest
 import torch
+from limits import limit
 from plans import only_change, plan_of
 from ranks import Ranks, report
 
@@ -600,6 +601,23 @@ torch.jit.script(net.module)
 """: "no exporter takes a sharded model; build the model anew on one rank, load the gathered state "
     "into it, and export that by hand",
     """\
+from library import initialize
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net, optimizer = initialize(net, optimizer)
+net = DDP(net)
+""": "this code is not known, and may replace the model or the optimizer before the model is "
+    "sharded; build the optimizer below the sharding, without this call, by hand",
+    """\
+from library import watch
+
+net = DDP(Net())
+net = watch(net)
+torch.save(net.state_dict(), "net.pt")
+""": "this code is not known, and may do with the model what only a whole one allows; replace the "
+    "call by hand, or call it before the model is sharded",
+    """\
 class Saver:
     def __init__(self, net):
         self.net, self.best = net, None
@@ -854,3 +872,15 @@ def test_a_script_still_runs_without_a_process_group(tmp_path: Path) -> None:
         run = [sys.executable, "-c", _TWICE]
         printed.append(subprocess.check_output(run, cwd=folder, text=True))
     assert printed[0] == printed[1] != ""
+
+
+def test_a_program_that_is_not_analyzed_to_its_end_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, path_steps=20)
+    text = f'{_NET}dist.init_process_group("gloo")\nnet = DDP(Net())\n' + "print(net)\n" * 20
+    (entry,) = planned(tmp_path, text).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.found.reason == (
+        "the analysis of it ended early (one path exceeds the step limit); migrate it by hand"
+    )

@@ -162,6 +162,7 @@ def _unreached(context: Context) -> Iterator[Found]:
         call.site.node
         for trace in program.traces
         for call in trace.calls("state_dict", "load_state_dict")
+        if isinstance(call.receiver, Object)
     }
     for (path, scope), names in sharded_names(program).items():
         code = Code.of(program.tree(path))

@@ -15,10 +15,12 @@ from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.optimizers import early_optimizers
 from fsdplint.migrate.pickled import pickled
 from fsdplint.migrate.rank_reads import rank_reads
+from fsdplint.migrate.reshards import reshards
 from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
 from fsdplint.migrate.tidy import FULL, tidied
+from fsdplint.migrate.unknown_code import unknown_code
 from fsdplint.migrate.unknown_optimizers import unknown_optimizers
 
 # Steps on programs whose model is sharded by now.
@@ -26,7 +28,8 @@ ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
     factories,
     *map(within, (early_optimizers, memory_formats, cleared, copies, pickled, double_backward)),
-    *map(within, (gathers, loads, unseen, unknown_optimizers, rank_reads)),
+    *map(within, (gathers, loads, reshards, unseen)),
+    *map(within, (unknown_code, unknown_optimizers, rank_reads)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.
