@@ -37,6 +37,11 @@ def step(model, optimizer, batches):
     optimizer.zero_grad()
 
 
+def accumulated(context, model, batch):
+    with context():
+        loss(model, batch).backward()
+
+
 def loss(model, batch):
     return model(batch).square().mean()
 
@@ -75,10 +80,10 @@ def without_gradient_sync(model):
         (
             """\
     for batch in first:
-        accumulated(model.no_sync, batch)""",
+        accumulated(model.no_sync, model, batch)""",
             """\
     for batch in first:
-        accumulated(functools.partial(without_gradient_sync, model), batch)""",
+        accumulated(functools.partial(without_gradient_sync, model), model, batch)""",
         ),
     ],
 )
