@@ -37,7 +37,7 @@ def step(model, optimizer, batches):
     optimizer.zero_grad()
 
 
-def accumulated(context, batch):
+def accumulated(context, model, batch):
     with context():
         loss(model, batch).backward()
 
@@ -80,10 +80,10 @@ def without_gradient_sync(model):
         (
             """\
     for batch in first:
-        accumulated(model.no_sync, batch)""",
+        accumulated(model.no_sync, model, batch)""",
             """\
     for batch in first:
-        accumulated(functools.partial(without_gradient_sync, model), batch)""",
+        accumulated(functools.partial(without_gradient_sync, model), model, batch)""",
         ),
     ],
 )
@@ -303,6 +303,7 @@ _NAME = "`fully_shard` adds nothing to the names of modules and parameters; chan
     [
         ('name = name.replace("_fsdp_wrapped_module.", "")', []),
         ('if "_flat_param" in name:\n    name = name.replace("_flat_param", "")', []),
+        ('print("init_flat_param_attributes", "a _flat_param of FSDP1")', []),
         ('units = [n for n, _ in modules if "_fsdp_wrapped_module" in n]', [_NAME]),
         ('head = model.get_submodule("_fsdp_wrapped_module.head")', [_NAME]),
     ],
