@@ -946,3 +946,27 @@ for batch in torch.randn(4, 2, 4):
     after = text.replace("model.zero_grad", "optimizer.zero_grad")
     assert [source.text for _, source in plan.corrected] == [after] * corrects
     assert "optimizer.zero_grad()" in plan.files[0][1].text
+
+
+def test_a_policy_that_the_new_code_asks_is_no_unknown_code(tmp_path: Path) -> None:
+    text = f"""{_HEAD}\
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model, modern):
+    if not modern:
+        return FSDP(model, auto_wrap_policy=lambda module, recurse, nonwrapped_numel: True)
+    for block in model.blocks:
+        fully_shard(block)
+    return fully_shard(model)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(4, 4) for _ in range(2)])
+
+
+shard(Net(), modern=True)
+"""
+    assert planned(tmp_path, text).is_complete

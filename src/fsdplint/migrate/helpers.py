@@ -8,6 +8,9 @@ from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code
 
+SHARD_BY_POLICY = "shard_by_policy"
+"""It asks a wrap policy about each module, as FSDP1 does."""
+
 
 def defined(code: Code, name: str, definition: str) -> Iterator[Edit]:
     """Define a function below the imports, once in a file.

@@ -9,6 +9,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.finding import Span
 from fsdplint.fixes.code import Code
 from fsdplint.knowledge.calls import Generation
+from fsdplint.migrate.helpers import SHARD_BY_POLICY
 from fsdplint.migrate.step import Context, Found, Kept, kept
 
 _MODEL = (
@@ -35,7 +36,10 @@ def unknown_code(context: Context) -> Iterator[Found]:
             elif escape.time < last and any(item.captures for item in escape.objects):
                 found[escape.site] = _OPTIMIZER
     for site, why in found.items():
-        yield kept(Code.of(program.tree(site.path)), site.node, why)
+        code = Code.of(program.tree(site.path))
+        function = code.function(site.node)
+        if function is None or function.name != SHARD_BY_POLICY:
+            yield kept(code, site.node, why)
     for path in sorted(context.files):
         for stop in program.project.stopped_early(path):
             reason = f"the analysis of it ended early ({stop.reason}); migrate it by hand"

@@ -21,10 +21,10 @@ from fsdplint.knowledge.modules import (
 )
 from fsdplint.knowledge.names import DTENSOR, FSDP1, FSDP2_MODULE, FULLY_SHARD, NN
 from fsdplint.migrate.fsdp2.calls import are_alternatives, definition
+from fsdplint.migrate.helpers import SHARD_BY_POLICY
 from fsdplint.migrate.step import Context
 
 _PARTIAL = "functools.partial"
-HELPER = "shard_by_policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def loop(code: Code, call: ir.Node, found: Units, model: str, settings: str) -> 
         settings: the arguments of each call after the module, with a comma before them.
     """
     if found.policy:
-        yield f"{HELPER}({model}, {found.policy}{settings})"
+        yield f"{SHARD_BY_POLICY}({model}, {found.policy}{settings})"
         return
     if not found.test:
         return
@@ -175,12 +175,13 @@ def helper(code: Code, imports: Imports, *, norms: bool = False) -> str:
     unit, shard = code.unit, imports.name(*FULLY_SHARD.rsplit(".", 1))
     nn = imports.module(NN, "nn")
     lines = [
-        f"def {HELPER}(module, policy, is_root=True, **settings):",
+        f"def {SHARD_BY_POLICY}(module, policy, is_root=True, **settings):",
         f'{unit}"""Shard what an FSDP1 wrap policy selects below the root; return its size."""',
         f"{unit}size = sum(parameter.numel() for parameter in module.parameters())",
         *_asked(code, imports, norms=norms),
         f"{unit}sharded = sum(",
-        f"{unit}{unit}{HELPER}(child, policy, False, **settings) for child in module.children()",
+        f"{unit}{unit}{SHARD_BY_POLICY}(child, policy, False, **settings) "
+        "for child in module.children()",
         f"{unit})",
         f"{unit}rest = size - sharded",
         f"{unit}if is_root or isinstance(module, ({nn}.ModuleList, {nn}.ModuleDict)):",

@@ -20,7 +20,8 @@ from fsdplint.migrate.fsdp2.choices import split
 from fsdplint.migrate.fsdp2.filled import passed_on
 from fsdplint.migrate.fsdp2.policies import BUFFERS
 from fsdplint.migrate.fsdp2.settings import Settings, arguments, settings_of
-from fsdplint.migrate.fsdp2.units import HELPER, Units, helper, loop, units
+from fsdplint.migrate.fsdp2.units import Units, helper, loop, units
+from fsdplint.migrate.helpers import SHARD_BY_POLICY
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 # Longer arguments go into a dict that all calls share.
@@ -84,7 +85,7 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
             return split(code, chosen)
         settings.differs = settings.differs or (BUFFERS if settings.buffers else "")
         edits = [_in_place(code, call, found, settings, shard)]
-    if found.policy and f"def {HELPER}(" not in code.text:
+    if found.policy and f"def {SHARD_BY_POLICY}(" not in code.text:
         edits.append(_above(code, statement, helper(code, imports, norms=bool(settings.norms))))
     what = f"shard {f'{found.what} of ' if found.what else ''}`{code.short(given.value)}`"
     what += f"{', then the rest,' if found.what else ''} with `fully_shard`"

@@ -22,7 +22,8 @@ from fsdplint.knowledge.lightning_settings import (
 )
 from fsdplint.knowledge.names import FSDP2_MODULE, REGISTER_FORWARD
 from fsdplint.migrate.fsdp2.lightning.sharding import Conversion, laid_out
-from fsdplint.migrate.fsdp2.units import HELPER, helper
+from fsdplint.migrate.fsdp2.units import helper
+from fsdplint.migrate.helpers import SHARD_BY_POLICY
 from fsdplint.migrate.step import Context
 
 _BY_ITSELF = re.compile(r"automatic_optimization\s*=\s*False")
@@ -179,7 +180,7 @@ def _place(module: Module, method: str) -> tuple[int, str]:
 
 def _helper(code: Code, node: ir.ClassDef, conversion: Conversion) -> Edit | None:
     """Return the edit that defines the function which asks a policy at run time."""
-    if f"def {HELPER}(" in code.text:
+    if f"def {SHARD_BY_POLICY}(" in code.text:
         return None
     lines = helper(code, conversion.moved.imports)
     top = next(each for each in code.module.body if each.end >= node.end)
