@@ -12,8 +12,8 @@ from fsdplint.migrate.factories import factories
 from fsdplint.migrate.formats import memory_formats
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.optimizers import early_optimizers
+from fsdplint.migrate.parameter_uses import gathered_reads
 from fsdplint.migrate.pickled import pickled
-from fsdplint.migrate.rank_reads import rank_reads
 from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
@@ -25,7 +25,7 @@ ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
     factories,
     *map(within, (early_optimizers, memory_formats, cleared, copies, pickled)),
-    *map(within, (gathers, loads, unseen, unknown_optimizers, rank_reads)),
+    *map(within, (gathers, loads, unseen, unknown_optimizers, gathered_reads)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.

@@ -27,7 +27,6 @@ from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.variables import launch_variables
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.gradients import cleared
-from fsdplint.migrate.rank_reads import rank_reads
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.step import Migration
 from fsdplint.migrate.unknown_optimizers import unknown_optimizers
@@ -38,7 +37,7 @@ FSDP2 = Migration(
         *(shared_names, aliases, meshes, norms, corrected, states, full_params),
         *(wrappers, contexts, policies),
         *(tests, scalers, attributes, methods),
-        *map(within, (cleared, unknown_optimizers, rank_reads)),
+        *map(within, (cleared, unknown_optimizers)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
         *(launch_variables, trainers, trainer_lines),
         *(strategies, early_optimizers, config_files, libraries),
