@@ -37,6 +37,7 @@ from fsdplint.suppression.comments import UNUSED, suppress
 if TYPE_CHECKING:
     from fsdplint.cache.ir_pack import Packs
     from fsdplint.engine.inspection.summary import Inspection
+    from fsdplint.engine.program import Program
     from fsdplint.engine.project.launch_settings import LaunchSettings
     from fsdplint.engine.project.project import Project, Reader
 
@@ -59,12 +60,17 @@ class Files:
 
 @dataclass(slots=True)
 class Record:
-    """Files that a run could not check, or not completely."""
+    """Files that a run could not check, or not completely.
+
+    Attributes:
+        programs: takes what was analyzed, if the caller wants it.
+    """
 
     failures: list[SourceError]
     problems: dict[str, InvalidSyntax] = field(default_factory=dict)
     partly: list[EarlyStop] = field(default_factory=list)
     irrelevant: dict[str, str] = field(default_factory=dict)
+    programs: list[Program] | None = None
 
 
 def check(
@@ -74,6 +80,7 @@ def check(
     *,
     alone: bool = False,
     packs: Packs | None = None,
+    programs: list[Program] | None = None,
     is_outdated: Callable[[], bool] = never,
 ) -> Outcome:
     """Return the findings in the files at and below ``paths``.
@@ -82,6 +89,7 @@ def check(
         overlay: by absolute path, what to read instead of a file on disk.
         alone: whether the files of the overlay are all there is.
         packs: the IR of files from other runs, which this one extends.
+        programs: takes what was analyzed, if given.
         is_outdated: whether nobody waits any more; asked after each entry and each rule.
 
     Raises:
@@ -101,7 +109,7 @@ def check(
     failures = [*discovery.failures, *sources.failures]
     if not wanted and not failures and not configs.accounts:
         failures = [SourceError(absolute(p), _nothing_in(Path(p))) for p in paths]
-    record = Record(failures)
+    record = Record(failures, programs=programs)
     findings = deep(lambda: _findings(wanted, given, sources, settings, record, configs, alone))
     failures += sources.lost
     held = {**sources.held(), **configs.sources}
@@ -439,6 +447,8 @@ def _raised(
     left, outdated = sources.is_left, sources.is_outdated
     program = analyze(root, every, sources.text, focus, torch, ir_cache, left, outdated, launches)
     program = replace(program, line_name=sources.line_name, admits=partial(pinned, root))
+    if record.programs is not None:
+        record.programs.append(program)
     for rule in RULES:
         if sources.is_outdated():
             raise OutdatedError

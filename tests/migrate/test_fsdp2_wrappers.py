@@ -379,10 +379,25 @@ half = MixedPrecisionPolicy(
 for module in reversed(list(model.modules())):
     if module is not model and isinstance(module, nn.Linear):
         fully_shard(module, mp_policy=replace(half, cast_forward_inputs=False))
-fully_shard(model, mp_policy=half)"""
+fully_shard(model, mp_policy=half)
+for buffer in model.buffers():
+    if buffer.is_floating_point():
+        buffer.data = buffer.to(half.param_dtype)"""
     plan = planned(tmp_path, _HEAD + before)
     assert _lines(plan) == after
+    assert [entry.found.differs for entry in plan.of(Change)] == ["", ""]
+
+
+def test_buffers_that_have_another_dtype_than_parameters_are_not_cast(tmp_path: Path) -> None:
+    before = """\
+from torch.distributed.fsdp import MixedPrecision
+
+half = MixedPrecision(param_dtype=torch.half, reduce_dtype=torch.half, buffer_dtype=torch.bfloat16)
+model = FSDP(model, mixed_precision=half)
+"""
+    plan = planned(tmp_path, _HEAD + before)
     assert [entry.found.differs for entry in plan.of(Change)] == ["FSDP2 does not cast buffers", ""]
+    assert _lines(plan).endswith("fully_shard(model, mp_policy=half)")
 
 
 def test_policies_that_cast_differently_say_what_units_cast(tmp_path: Path) -> None:
@@ -903,3 +918,31 @@ model.clip_grad_norm_(1.0)
     assert sorted(after) == ["lib.py", "other.py"]
     assert "strategy is not ShardingStrategy.SHARD_GRAD_OP" in after["lib.py"]
     assert "model.clip_grad_norm_" not in after["other.py"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "corrects"),
+    [
+        ("sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True", True),
+        ("sharding_strategy=ShardingStrategy.SHARD_GRAD_OP", False),
+        ("use_orig_params=True", False),
+    ],
+)
+def test_gradients_that_fsdp1_does_not_clear(tmp_path: Path, settings: str, corrects: bool) -> None:
+    text = f"""{_HEAD}\
+from torch.distributed.fsdp import ShardingStrategy
+
+model = FSDP(nn.Linear(4, 4), {settings})
+optimizer = torch.optim.AdamW(model.parameters())
+for batch in torch.randn(4, 2, 4):
+    loss = model(batch).mean()
+    model.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    plan = planned(tmp_path, text)
+    said = [e.found for e in plan.of(Change) if e.line == 10]
+    assert [change.differs.startswith("FSDP1 clears no gradients") for change in said] == [corrects]  # type: ignore[union-attr]  # Changes
+    after = text.replace("model.zero_grad", "optimizer.zero_grad")
+    assert [source.text for _, source in plan.corrected] == [after] * corrects
+    assert "optimizer.zero_grad()" in plan.files[0][1].text

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from textwrap import indent
+from typing import Any, NamedTuple
 
 import pytest
 
 from fsdplint.cli.main import main
+from fsdplint.engine.program import Program, analyze
+from fsdplint.engine.project.project import Reader
+from fsdplint.migrate.fsdp2 import FSDP2
+from fsdplint.migrate.plan import make_plan
 
 _PLAIN = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -166,3 +172,26 @@ def test_files_of_two_projects_are_an_error(script: Path, run: Run, tmp_path: Pa
         f"these files are in several projects ({tmp_path}, {tmp_path}/other); migrate one at a time"
     )
     assert run("fsdp2", "train.py", "other/train.py") == (2, "", f"fsdplint: {said}\n")
+
+
+def test_each_text_is_analyzed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan starts again with the programs that use a file with changes, without its end."""
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "shared.py").write_text(f"def shard(net):\n{indent(_PLAIN, '    ')}")
+    for name in ("train", "other"):
+        (tmp_path / f"{name}.py").write_text("from shared import shard\n\nshard(net)\n")
+    analyzed = []
+
+    def counted(
+        root: Path, files: Iterable[Path], read: Reader, *args: Any, **settings: Any
+    ) -> Program:
+        focus = settings.get("focus", args[0])
+        analyzed.append([read(path) for path in focus])
+        return analyze(root, files, read, *args, **settings)
+
+    monkeypatch.setattr("fsdplint.engine.program.analyze", counted)
+    monkeypatch.setattr("fsdplint.migrate.plan.analyze", counted)
+    plan = make_plan(FSDP2, [str(tmp_path / "train.py")], {})
+    assert plan.is_complete
+    assert [len(texts) for texts in analyzed] == [2, 3, 3, 3]
+    assert len(set(map(tuple, analyzed))) == 4

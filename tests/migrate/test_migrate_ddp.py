@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
 import torch
+from limits import limit
 from plans import only_change, plan_of
 from ranks import Ranks, report
 
@@ -588,6 +591,51 @@ torch.save({"net": net}, "net.pt")
 """: "it writes the model itself, of which each rank has its shards; save its state dict and "
     "build the model before loading by hand",
     """\
+net, x = DDP(Net()), torch.ones(2, 4, requires_grad=True)
+torch.autograd.grad(net(x).sum(), x, create_graph=True)[0].square().sum().backward()
+""": "FSDP2 frees the gathered parameters in the first backward, so that a second one through its "
+    "graph fails; train this model without sharding, or without a gradient of a gradient",
+    """\
+net = DDP(Net())
+torch.jit.script(net.module)
+""": "no exporter takes a sharded model; build the model anew on one rank, load the gathered state "
+    "into it, and export that by hand",
+    """\
+from library import initialize
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net, optimizer = initialize(net, optimizer)
+net = DDP(net)
+""": "this code is not known, and may replace the model or the optimizer before the model is "
+    "sharded; build the optimizer below the sharding, without this call, by hand",
+    """\
+from library import watch
+
+net = DDP(Net())
+net = watch(net)
+torch.save(net.state_dict(), "net.pt")
+""": "this code is not known, and may do with the model what only a whole one allows; replace the "
+    "call by hand, or call it before the model is sharded",
+    """\
+class Saver:
+    def __init__(self, net):
+        self.net, self.best = net, None
+
+    def __call__(self, loss):
+        if dist.get_rank() != 0:
+            return
+        if self.best is None or loss < self.best:
+            torch.save(self.net.state_dict(), "net.pt")
+
+
+net = DDP(Net())
+save = Saver(net)
+for _ in range(4):
+    save(net(torch.ones(2, 4)).sum().item())
+""": "`self.best is None or loss < self.best` also decides whether the file is written, so a "
+    "gather above the rank test would run every time; test it first, on every rank",
+    """\
 class Trainer:
     def __init__(self, net):
         self.net = net
@@ -774,3 +822,65 @@ for epoch in range(4):
         return
     torch.save({"model": state_dict, "epoch": epoch}, path)
 """)
+
+
+_SOMETIMES = """\
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def start():
+    if "RANK" not in os.environ:
+        return False
+    dist.init_process_group("gloo")
+    return True
+
+
+def save(path, model):
+    torch.save({"model": model.state_dict()}, path)
+
+
+distributed = start()
+rank = dist.get_rank() if distributed else 0
+torch.manual_seed(0)
+model = plain = nn.Linear(4, 4)
+if distributed:
+    model = DDP(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if os.path.exists("last.pt"):
+    plain.load_state_dict(torch.load("last.pt")["model"])
+loss = model(torch.ones(2, 4)).square().sum()
+loss.backward()
+optimizer.step()
+if rank == 0:
+    save("last.pt", plain)
+print(loss.item())
+"""
+_TWICE = "import runpy; [runpy.run_path('train.py') for _ in range(2)]"
+
+
+def test_a_script_still_runs_without_a_process_group(tmp_path: Path) -> None:
+    after = only_change(planned(tmp_path, _SOMETIMES))
+    assert "    if dist.is_initialized() and dist.get_rank() != 0:\n        return\n" in after
+    printed = []
+    for name, text in {"before": _SOMETIMES, "after": after}.items():
+        (folder := tmp_path / name).mkdir()
+        (folder / "train.py").write_text(text)
+        run = [sys.executable, "-c", _TWICE]
+        printed.append(subprocess.check_output(run, cwd=folder, text=True))
+    assert printed[0] == printed[1] != ""
+
+
+def test_a_program_that_is_not_analyzed_to_its_end_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, path_steps=20)
+    text = f'{_NET}dist.init_process_group("gloo")\nnet = DDP(Net())\n' + "print(net)\n" * 20
+    (entry,) = planned(tmp_path, text).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.found.reason == (
+        "the analysis of it ended early (one path exceeds the step limit); migrate it by hand"
+    )

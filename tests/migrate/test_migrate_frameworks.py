@@ -345,7 +345,7 @@ def test_training_arguments_of_older_releases(tmp_path: Path) -> None:
         (
             "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
             "class Mine(FSDP):\n    pass",
-            "no step knows how to change this use",
+            "FSDP2 shards a model in place and has no wrapper to derive from",
         ),
         (
             "import torch",
@@ -479,14 +479,29 @@ def test_files_of_other_frameworks(tmp_path: Path) -> None:
     assert after.endswith("fsdp_config:\n  version: 2\n")
 
 
-def test_a_model_without_a_name_is_not_prepared_before_it_is_used(tmp_path: Path) -> None:
-    text = f"""{HEAD}
-accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(use_orig_params=True))
-model = accelerator.prepare(torch.nn.Linear(2, 2))
+def test_a_model_that_is_built_in_its_prepare_call_gets_a_name(tmp_path: Path) -> None:
+    head = f"{HEAD}accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin())\n"
+    for built in ("torch.nn.Linear(2, 2)", "made"):
+        text = f"""{head}made = torch.nn.Linear(2, 2)
+model = accelerator.prepare({built})
 optimizer = torch.optim.AdamW(model.parameters())
 optimizer = accelerator.prepare(optimizer)
 """
-    plan = planned(tmp_path, {"train.py": text})
-    (entry,) = plan.of(Kept)
+        after = migrated(planned(tmp_path, {"train.py": text}))["train.py"]
+        assert after.endswith(f"""
+model = {built}
+optimizer = torch.optim.AdamW(model.parameters())
+model, optimizer = accelerator.prepare(model, optimizer)
+""")
+
+
+def test_models_without_names_are_not_prepared_before_they_are_used(tmp_path: Path) -> None:
+    text = f"""{HEAD}
+accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(use_orig_params=True))
+model, other = accelerator.prepare(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+optimizer = torch.optim.AdamW(model.parameters())
+optimizer = accelerator.prepare(optimizer)
+"""
+    (entry,) = planned(tmp_path, {"train.py": text}).of(Kept)
     assert isinstance(entry.found, Kept)
-    assert "`model` is used before the second call" in entry.found.reason
+    assert "`model, other` is used before the second call" in entry.found.reason

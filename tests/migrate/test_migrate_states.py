@@ -10,6 +10,7 @@ import pytest
 from ranks import Ranks, report
 
 from fsdplint.files.writing import write
+from fsdplint.migrate.fsdp2 import FSDP2
 from fsdplint.migrate.fsdp2.full_params import full_params
 from fsdplint.migrate.fsdp2.states import states
 from fsdplint.migrate.plan import Plan, make_plan
@@ -284,6 +285,21 @@ def test_text(tmp_path: Path, before: str, after: str) -> None:
     assert plan.of(Kept) == plan.of(Question) == []
 
 
+def test_gathered_gradients_that_are_clipped(tmp_path: Path) -> None:
+    """The norm is that of all shards without a gather."""
+    (tmp_path / "train.py").write_text(f"""{HEAD}
+with FSDP.summon_full_params(model, with_grads=True):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    norm = torch.nn.utils.clip_grad_norm_(model.module.parameters(), 1.0)
+""")
+    plan = make_plan(FSDP2, [str(tmp_path / "train.py")], {})
+    assert plan.is_complete
+    assert plan.files[0][1].text.endswith("""
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
+""")
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -332,6 +348,22 @@ def test_text(tmp_path: Path, before: str, after: str) -> None:
         (
             "with FSDP.summon_full_params(model):\n    torch.nn.init.zeros_(model.weight)\n",
             "FSDP2 has no equivalent",
+        ),
+        (
+            "with FSDP.summon_full_params(model):\n"
+            "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1)\n",
+            "FSDP2 has no equivalent",
+        ),
+        (
+            "with FSDP.summon_full_params(model, with_grads=True, rank0_only=True):\n"
+            "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1)\n",
+            "FSDP2 has no equivalent",
+        ),
+        (
+            "with FSDP.summon_full_params(model, with_grads=True):\n"
+            "    if dist.get_rank() == 0:\n"
+            "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1)\n",
+            "only some ranks may reach what reads a parameter",
         ),
         (
             "FSDP.rekey_optim_state_dict(torch.load(path), 1, model)\n",

@@ -1,6 +1,14 @@
 """A logger that logs nowhere."""
 
 
+def configure(*_, **__):
+    pass
+
+
+def log_value(*_, **__):
+    pass
+
+
 class Logger:
     def __init__(self, logdir="", **_):
         pass

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.collectives import may_be_alone
 from fsdplint.engine.facts.state_files import ShardedWrite
 from fsdplint.engine.interpreter.events import Call, Trace
 from fsdplint.engine.interpreter.site import Guard, Site
@@ -52,6 +53,7 @@ def gather_state(
     *,
     rank_zero: bool = False,
     every_time: bool = False,
+    alone: bool = False,
 ) -> Fix:
     """Replace each of ``states`` by the gathered one, all in the function of ``write``.
 
@@ -61,6 +63,7 @@ def gather_state(
         rank_zero: only some ranks call this function, so a gather in it would hang.
         every_time: gather also where other conditions decide that nothing is written, unless that
             would be in each training step.
+        alone: the program also runs without a process group.
     """
     if rank_zero:
         raise NoFixError(
@@ -84,18 +87,20 @@ def gather_state(
         lines = _when_saving(code, guarded, place, write, guards, lines, every_time)
         edits = _put(code, place, lines)
     else:
-        test = f"{imports.module(DISTRIBUTED, 'dist')}.get_rank() == 0"
+        dist = imports.module(DISTRIBUTED, "dist")
+        test = f"not {dist}.is_initialized() or " * alone + f"{dist}.get_rank() == 0"
         edits = _guard(code, guarded, [*lines, f"if {test}:"], replaced)
     title = "gather the full state on every rank and write it on one"
     return Fix(title, Safety.UNSAFE, (*imports.edits(), *edits, *replaced))
 
 
 @builder
-def gather_on_entry(code: Code, states: Sequence[GatheredState]) -> Fix:
+def gather_on_entry(code: Code, states: Sequence[GatheredState], *, alone: bool) -> Fix:
     """Gather all of ``states`` in a function that one rank called, which the others leave then.
 
     Every rank calls the function afterwards. It gathers first, so that the other ranks do nothing
-    else in it, or behind assignments to what is gathered.
+    else in it, or behind assignments to what is gathered. If the program also runs ``alone``, it
+    may have no process group.
     """
     first = min((state.node for state in states), key=lambda node: node.start)
     function = code.function(first)
@@ -119,7 +124,8 @@ def gather_on_entry(code: Code, states: Sequence[GatheredState]) -> Fix:
         place = _outermost(code, first)
         lines, replaced = _gathers(code, states, imports, first, place)
     dist = imports.module(DISTRIBUTED, "dist")
-    lines += [f"if {dist}.get_rank() != 0:", f"{code.unit}return"]
+    test = f"{dist}.is_initialized() and " * alone + f"{dist}.get_rank() != 0"
+    lines += [f"if {test}:", f"{code.unit}return"]
     edits = (*imports.edits(), *_put(code, place, lines), *replaced)
     return Fix("gather the full state on every rank", Safety.UNSAFE, edits)
 
@@ -314,7 +320,10 @@ def _periods(code: Code, guard: ir.Stmt, write: ir.Call) -> list[str]:
 
 def _between_steps(code: Code, place: ir.Stmt) -> bool:
     """True if the innermost loop around ``place`` does not itself make training steps."""
-    loop = next(n for n in code.ancestors(place) if isinstance(n, (ir.For, ir.While)))
+    loops = (n for n in code.ancestors(place) if isinstance(n, (ir.For, ir.While)))
+    loop = next(loops, None)
+    if loop is None:
+        return False  # the loop around calls of this function may make them
     inner = [node for node in ir.walk(loop) if isinstance(node, (ir.For, ir.While))]
     steps = [n for n in ir.walk(loop) if isinstance(n, ir.Call) and _is_backward(n)]
     return all(any(i is not loop and i.start <= s.start < i.end for i in inner) for s in steps)
@@ -371,7 +380,9 @@ def gathered_write(program: Program, fact: ShardedWrite) -> Fix | Declined:
     if len(states) < len(found):
         return Declined("the model of this state has no known name here; gather the state by hand")
     local = local_tests(code, site, fact.guards)
-    return gather_state(code, write, states, local, rank_zero=len(local) < len(fact.guards))
+    alone = may_be_alone(program, site)
+    rank_zero = len(local) < len(fact.guards)
+    return gather_state(code, write, states, local, rank_zero=rank_zero, alone=alone)
 
 
 def local_tests(code: Code, site: Site, guards: Sequence[Guard]) -> list[ir.If]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.collectives import may_be_alone
 from fsdplint.engine.facts.state_files import PlainLoad
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety
@@ -27,6 +28,7 @@ def load_state(
     *,
     rank_zero: bool = False,
     adapted: str = "{}",
+    alone: bool = False,
 ) -> Fix:
     """Replace ``load_state_dict`` by the helper that gives each rank its shards.
 
@@ -35,6 +37,7 @@ def load_state(
             load moves below them, since the helper is a collective.
         rank_zero: only some ranks call this function.
         adapted: a format that makes the state to load of the given one.
+        alone: the program also runs without a process group, so that nothing can be broadcast.
     """
     kind = "model" if optimizer is None else "optimizer"
     helper = f"set_{kind}_state_dict"
@@ -47,7 +50,12 @@ def load_state(
     imports = Imports(code, call)
     load = imports.name(HELPERS, helper)
     options = imports.name(HELPERS, "StateDictOptions")
-    settings = "full_state_dict=True, broadcast_from_rank0=True"
+    if alone and guards:
+        raise NoFixError(
+            f"only some ranks reach this load, and `{helper}` cannot give it to the others if the "
+            "program runs without a process group; let every rank load by hand"
+        )
+    settings = "full_state_dict=True" + ", broadcast_from_rank0=True" * (not alone)
     settings += f", strict={given['strict']}" if "strict" in given else ""
     of = model if optimizer is None else f"{model}, {optimizer}"
     form = f"{load}({of}, {{}}, options={options}({settings}))".format
@@ -130,4 +138,5 @@ def whole_load(program: Program, fact: PlainLoad) -> Fix | Declined:
         model, optimizer = known, model
     local = local_tests(code, site, fact.guards)
     outside = len(local) < len(fact.guards)
-    return load_state(code, site.node, model, optimizer, local, rank_zero=outside)
+    alone = may_be_alone(program, site)
+    return load_state(code, site.node, model, optimizer, local, rank_zero=outside, alone=alone)

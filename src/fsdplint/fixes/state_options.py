@@ -102,9 +102,11 @@ def state_type(code: Code, choice: ir.Call, kind: str = "") -> StateType:
             "FSDP2 has no local state dict, and cannot read files with one; save and load a "
             "sharded or a full state dict by hand"
         )
-    model = _config(code, choice, 2, "state_dict_config", Config())
-    optimizer = _config(code, choice, 3, "optim_state_dict_config", Config(offload_to_cpu=True))
-    return StateType(kind == FULL, model, optimizer, shown == _LOCAL)
+    full = kind == FULL
+    model = _config(code, choice, full, 2, "state_dict_config", Config())
+    of_optimizer = Config(offload_to_cpu=True)
+    optimizer = _config(code, choice, full, 3, "optim_state_dict_config", of_optimizer)
+    return StateType(full, model, optimizer, shown == _LOCAL)
 
 
 def _made(code: Code, value: ir.Expr) -> ir.Expr | None:
@@ -131,7 +133,9 @@ def _shown(code: Code, choice: ir.Call) -> str:
     return kind if kind in (FULL, SHARDED, _LOCAL) and kind != name else ""
 
 
-def _config(code: Code, choice: ir.Call, position: int, keyword: str, default: Config) -> Config:
+def _config(
+    code: Code, choice: ir.Call, full: bool, position: int, keyword: str, default: Config
+) -> Config:
     given = argument_of(choice, position, keyword)
     made = None if given is None else _made(code, given.value)
     if given is None or (isinstance(made, ir.Constant) and made.value is None):
@@ -148,6 +152,9 @@ def _config(code: Code, choice: ir.Call, position: int, keyword: str, default: C
     flags = {"rank0_only": default.rank0_only, "offload_to_cpu": default.offload_to_cpu}
     for argument in made.args:
         value = _made(code, argument.value)
+        if full and argument.keyword == "offload_to_cpu" and not isinstance(value, ir.Constant):
+            flags["offload_to_cpu"] = True  # whichever, it changes no option
+            continue
         if not isinstance(value, ir.Constant) or not isinstance(value.value, bool):
             raise NoFixError(
                 f"the value of `{code.short(argument.value)}` is not known here; replace the call "

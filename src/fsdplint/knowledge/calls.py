@@ -163,6 +163,15 @@ BACKWARDS = ("backward", AUTOGRAD_BACKWARD)
 MANUAL_FINALIZATION = "set_manual_backward_finalization"
 FINALIZE = "finalize_backward"
 
+# Calls that make another program of a module, their first argument. All of them fail on one that is
+# sharded with FSDP2 (torch 2.13; `torch.onnx.export` exports as `torch.export` does).
+EXPORTS = (
+    "torch.export.export",
+    "torch.jit.script",
+    "torch.jit.trace",
+    "torch.onnx.export",
+)
+
 # Calls that rules or readers of the training program look for, with the role that `inspect` shows;
 # "" for those that are no line of its own there.
 WATCHED_CALLS: dict[str, str] = {
@@ -185,7 +194,7 @@ WATCHED_CALLS: dict[str, str] = {
     ),
     **dict.fromkeys(ADDS_ADAPTERS, ""),
     **dict.fromkeys((*FSDP1_STATICS, *WRAPPERS), ""),
-    **dict.fromkeys(COPIES_MODULE, ""),
+    **dict.fromkeys((*COPIES_MODULE, *EXPORTS), ""),
     launch.TORCH_DEVICE: "",
     launch.NEW_GROUP: "",
     **dict.fromkeys(POLICY_FUNCTIONS, ""),

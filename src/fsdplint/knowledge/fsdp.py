@@ -82,13 +82,15 @@ FSDP1_NAMES = frozenset(
 
 # The parameter of an FSDP1 unit, and its name in a LOCAL_STATE_DICT.
 FLAT_PARAMETER = "_flat_param"
-# An attribute of FSDP1's wrapper that nothing else has. Source: torch 2.13.
-ALL_HANDLES = "_all_handles"
+# Attributes of FSDP1's wrapper and of its handle that nothing else has. Source: torch 2.13.
+ONLY_OF_FSDP1 = frozenset({FLAT_PARAMETER, "_all_handles", "flat_param"})
+# The module that the wrapper holds, by a name that nothing else has.
+WRAPPED_MODULE = "_fsdp_wrapped_module"
 # Attributes that FSDP1's wrapper has beside those of the module that it wraps. Source: torch 2.13.
 WRAPPER_ATTRIBUTES = frozenset(
     {
         FLAT_PARAMETER,
-        "_fsdp_wrapped_module",
+        WRAPPED_MODULE,
         "_handle",
         "backward_prefetch",
         "check_is_root",

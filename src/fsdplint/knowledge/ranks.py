@@ -101,6 +101,8 @@ CLOCKS = FORMATS_TIME | {
     *("time.time", "time.time_ns", "time.ctime", "time.asctime", "time.localtime", "time.gmtime"),
     *("datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow"),
 }
+# Clocks in seconds, to measure how long something takes.
+TIMERS = frozenset(f"time.{name}" for name in ("time", "monotonic", "perf_counter", "process_time"))
 # What no two processes have alike.
 UNEQUAL = CLOCKS | {
     *("uuid.uuid1", "uuid.uuid4", "os.getpid", "os.urandom"),

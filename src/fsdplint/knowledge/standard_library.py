@@ -24,11 +24,3 @@ COPY_NAME = frozenset({"functools.update_wrapper", "functools.wraps"})
 
 # True for type checkers, false in a program.
 TYPE_CHECKING = "typing.TYPE_CHECKING"
-
-# They change files, and return nothing that a program needs.
-CHANGES_FILES = frozenset(
-    {
-        *(f"os.{name}" for name in ("remove", "rename", "replace", "rmdir", "unlink")),
-        *(f"shutil.{name}" for name in ("copy", "copy2", "copyfile", "copytree", "move", "rmtree")),
-    }
-)

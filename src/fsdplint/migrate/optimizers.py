@@ -21,13 +21,23 @@ from fsdplint.rules.optimizer_before_sharding import StaleOptimizer, moved_below
 
 
 def early_optimizers(context: Context) -> Iterator[Found]:
-    """Yield changes that shard a model before its optimizer, which is built in another function."""
+    """Yield changes that build an optimizer after its model is sharded, or shard the model before.
+
+    The latter, if the optimizer is built in another function, or used before the sharding.
+    """
     program = context.program
     seen: set[ir.Node] = set()
     for fact in stale_optimizers(program):
-        if fact.shard.call in seen or isinstance(moved_below(program, fact), Fix):
+        # Of several in one block, each has a pass of its own, so that an empty block goes, too.
+        tree = program.tree(fact.shard.site.path)
+        block = tree.parent(tree.statement(fact.shard.call))
+        if block in seen:
             continue
-        seen.add(fact.shard.call)
+        seen.add(block)
+        fix = moved_below(program, fact)
+        if isinstance(fix, Fix):
+            yield Change(program.span(fact.build.site), fix.title, fix.edits)
+            continue
         try:
             yield _sharded_earlier(program, fact)
         except NoFixError:
@@ -120,7 +130,7 @@ class _Removed:
     """A sharding call that is removed, with the loop before it that broadcasts the weights.
 
     Attributes:
-        owner: the if statement that does nothing else, and is removed as well.
+        owner: the if statement around it, which is removed as well if it does nothing else.
         variable: that of the loop.
     """
 
@@ -139,13 +149,16 @@ def _removed(code: Code, shard: Shard) -> _Removed:
     if not (isinstance(above, ir.For) and ".broadcast(" in code.slice(above)):
         above = statement
     variable = code.slice(above.target) if isinstance(above, ir.For) else ""
-    if len(block.statements) > 1 + (above is not statement):
-        start, end = code.extent(above)[0], code.extent(statement)[1]
-        return _Removed(code.delete_lines(start, end), None, variable)
-    owner = block.owner
-    if not isinstance(owner, ir.If) or owner.orelse:
-        raise NoFixError("the sharding is all that its block does")
-    return _Removed(code.delete_lines(*code.extent(owner)), owner, variable)
+    owner = block.owner if isinstance(block.owner, ir.If) else None
+    first: ir.Stmt = above
+    if len(block.statements) == 1 + (above is not statement):
+        if owner is None or owner.orelse:
+            raise NoFixError("the sharding is all that its block does")
+        first = statement = owner
+    elif owner is not None and statement not in owner.body:
+        raise NoFixError("the sharding is on the other arm of a test")
+    start, end = code.extent(first)[0], code.extent(statement)[1]
+    return _Removed(code.delete_lines(start, end), owner, variable)
 
 
 def _under(code: Code, removed: _Removed, place: ir.Stmt, lines: Sequence[str]) -> list[str]:

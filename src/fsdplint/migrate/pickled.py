@@ -1,4 +1,4 @@
-"""Sharded models that are saved whole, with their code, instead of their states."""
+"""Sharded models that are saved or exported whole, with their code."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import unit_of
-from fsdplint.engine.interpreter.events import PlainWrite
-from fsdplint.engine.interpreter.values import Object, contained
+from fsdplint.engine.interpreter.events import Occurrence, PlainWrite, Trace
+from fsdplint.engine.interpreter.values import Object, Value, contained
 from fsdplint.fixes.code import Code
+from fsdplint.knowledge.calls import EXPORTS
 from fsdplint.migrate.step import Context, Found, kept
 
 _WHY = (
@@ -17,15 +18,30 @@ _WHY = (
 )
 
 
+_EXPORTED = (
+    "no exporter takes a sharded model; build the model anew on one rank, load the gathered state "
+    "into it, and export that by hand"
+)
+
+
 def pickled(context: Context) -> Iterator[Found]:
-    """Yield each write of a model that is sharded by then."""
+    """Yield each write and each export of a model that is sharded by then."""
     program = context.program
-    seen: dict[ir.Node, str] = {}
+    seen: dict[tuple[str, ir.Node], str] = {}
     for trace in program.traces:
-        for write in trace.of(PlainWrite):
-            for item in contained(write.value):
+        for event, value, why in _taken(trace):
+            for item in contained(value):
                 unit = unit_of(trace, item) if isinstance(item, Object) else None
-                if unit is not None and unit.time < write.time:
-                    seen[write.site.node] = write.site.path
-    for node, path in seen.items():
-        yield kept(Code.of(program.tree(path)), node, _WHY)
+                if unit is not None and unit.time < event.time:
+                    seen[event.site.path, event.site.node] = why
+    for (path, node), why in seen.items():
+        yield kept(Code.of(program.tree(path)), node, why)
+
+
+def _taken(trace: Trace) -> Iterator[tuple[Occurrence, Value, str]]:
+    for write in trace.of(PlainWrite):
+        yield write, write.value, _WHY
+    for call in trace.calls(*EXPORTS):
+        given = call.arguments.get(0, "model")
+        if given is not None:
+            yield call, given, _EXPORTED

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from fsdplint.cache.ir_pack import Packs
 from fsdplint.check import around, check
 from fsdplint.check_configs import candidates, launches_of, named_config, values_of
 from fsdplint.engine.frontend.problem import syntax_problem
@@ -109,15 +110,12 @@ def make_plan(migration: Migration, paths: Sequence[str], answers: Mapping[str, 
 
 def _plan(migration: Migration, paths: Sequence[str], answers: Mapping[str, str]) -> Plan:
     """Return the plan for the programs of ``paths``, and for those that use a file in it, too."""
-    shared: set[str] = set()
+    scope, packs = _scope(paths, migration), Packs(on_disk=False)
     while True:
-        scope = _scope(paths, migration, shared)
-        plan = _Run(migration, scope, answers).plan()
-        shared |= {entry.path for entry in plan.entries}
-        if migration.of_script:
-            return plan
-        if _scope(paths, migration, shared).files == scope.files:
-            return plan
+        try:
+            return _Run(migration, scope, answers, packs).plan()
+        except _WiderScopeError as wider:
+            scope = wider.scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +127,8 @@ class _Scope:
         every: all Python files.
         files: those that the migration may change.
         configs: config files and launch scripts, given ones and those that may launch the files.
+        paths: those that the migration was asked for.
+        shared: files with entries of the plan, so that the programs that use them are in it.
     """
 
     root: Path
@@ -136,9 +136,21 @@ class _Scope:
     every: tuple[str, ...]
     files: tuple[str, ...]
     configs: tuple[str, ...]
+    paths: Sequence[str]
+    shared: frozenset[str]
 
 
-def _scope(paths: Sequence[str], migration: Migration, shared: Collection[str]) -> _Scope:
+class _WiderScopeError(Exception):
+    """The plan concerns files that further programs use."""
+
+    def __init__(self, scope: _Scope) -> None:
+        super().__init__()
+        self.scope = scope
+
+
+def _scope(
+    paths: Sequence[str], migration: Migration, shared: frozenset[str] = frozenset()
+) -> _Scope:
     """Return the files of the programs that have one of ``paths`` or of the ``shared`` files."""
     discovery = discover(list(map(Path, paths)))
     if discovery.failures:
@@ -166,7 +178,8 @@ def _scope(paths: Sequence[str], migration: Migration, shared: Collection[str]) 
     texts = [sources.text(Path(path)) or "" for path in files]
     if is_project(root) and any(uses_launcher(text) or CLI in text for text in texts):
         configs += tuple(map(absolute, candidates(discover([root]).configs)))
-    return _Scope(root, given, every, files, tuple(dict.fromkeys(configs)))
+    configs = tuple(dict.fromkeys(configs))
+    return _Scope(root, given, every, files, configs, paths, shared)
 
 
 def _closure(project: Project, start: Iterable[Path]) -> list[Path]:
@@ -195,11 +208,28 @@ class _Pass:
         return Span(span.path, span.start - shift, span.end - shift)
 
 
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A check of the program with some files changed, and what it analyzed."""
+
+    changed: Mapping[str, SourceFile]
+    outcome: Outcome
+    programs: tuple[Program, ...]
+
+
 class _Run:
-    def __init__(self, migration: Migration, scope: _Scope, answers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        migration: Migration,
+        scope: _Scope,
+        answers: Mapping[str, str],
+        packs: Packs,
+    ) -> None:
         self.migration = migration
         self.scope = scope
         self.answers = answers
+        self.packs = packs
+        self.last: _Checked | None = None
         self.sources: dict[str, SourceFile] = {}
         self.changed: dict[str, SourceFile] = {}
         self.corrected: dict[str, SourceFile] = {}
@@ -211,14 +241,14 @@ class _Run:
 
     def plan(self) -> Plan:
         self._read_all()
-        self.before = after = self._checked(self._settings())
+        self.before = after = self._checked().outcome
         last = self._run_steps()
         if last is not None:
             if self.changed:
                 self._mend()
                 self._clean()
                 last = self._context()
-                after = self._checked(self._settings())
+                after = self._checked().outcome
             left = self.migration.leftovers(last)
             self._note(last, [each for each in left if not self._is_kept(each.span)])
         files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
@@ -291,8 +321,15 @@ class _Run:
         preview = OptIn(preview=True)
         return settings_for(self.scope.given, None, isolated=False, opt_in=preview)
 
-    def _checked(self, settings: Settings) -> Outcome:
-        return check(self._paths, settings, self.changed)
+    def _checked(self, mended: Mapping[str, SourceFile] | None = None) -> _Checked:
+        """Return the check of the program as changed so far; the last one is remembered."""
+        changed = {**self.changed, **(mended or {})}
+        if self.last is None or self.last.changed != changed:
+            programs: list[Program] = []
+            settings = self._settings()
+            outcome = check(self._paths, settings, changed, packs=self.packs, programs=programs)
+            self.last = _Checked(changed, outcome, tuple(programs))
+        return self.last
 
     @property
     def _paths(self) -> list[str]:
@@ -313,18 +350,26 @@ class _Run:
 
     def _context(self, *, analyzed: bool = True) -> Context:
         """Return the program as changed so far; not ``analyzed``, without units and traces."""
-        sources = Sources(self.changed)
-        root, configs = self.scope.root, self._configs()
-        every, focus = map(Path, self.scope.every), list(map(Path, self.scope.files))
-        if analyzed:
-            launches = launches_of(root, configs)
-            program = analyze(root, every, sources.text, focus, launches=launches)
-        else:
-            program = Program(Project(root, sources.text), (), ())
-        admits = partial(pinned, root)
-        program = replace(program, line_name=sources.line_name, admits=admits)
+        configs = self._configs()
+        program = self._analyzed(configs) if analyzed else self._lowered()
         files, given = frozenset(self.scope.files), frozenset(self.scope.given)
         return Context(program, files, self.answers, self._line, self.asked, given, configs)
+
+    def _lowered(self) -> Program:
+        sources, root = Sources(self.changed), self.scope.root
+        project = Project(root, sources.text, ir_cache=self.packs.of(root))
+        return Program(project, (), (), line_name=sources.line_name, admits=partial(pinned, root))
+
+    def _analyzed(self, configs: Mapping[str, object]) -> Program:
+        """Return the program that the check analyzed, if that is all of it and nothing else."""
+        launches, every = launches_of(self.scope.root, configs), set(map(Path, self.scope.every))
+        for program in self._checked().programs:
+            if set(program.files) == every and program.project.launches == launches:
+                return program
+        empty = self._lowered()
+        read, focus = empty.project.read, list(map(Path, self.scope.files))
+        program = analyze(self.scope.root, every, read, focus, launches=launches)
+        return replace(program, line_name=empty.line_name, admits=empty.admits)
 
     def _configs(self) -> dict[str, object]:
         """Return what the config files and launch scripts hold, as changed so far."""
@@ -353,6 +398,17 @@ class _Run:
             if isinstance(each, Kept):
                 end = self._line(Span(path, each.span.end, each.span.end))
                 self.kept.append((path, range(line, end + 1)))
+        self._check_scope()
+
+    def _check_scope(self) -> None:
+        """Raise `_WiderScopeError` if programs that the plan leaves out use a file with entries."""
+        shared = self.scope.shared | {entry.path for entry in self.entries}
+        if shared == self.scope.shared or self.migration.of_script:
+            return
+        scope = _scope(self.scope.paths, self.migration, shared)
+        if scope.files != self.scope.files:
+            raise _WiderScopeError(scope)
+        self.scope = scope
 
     def _apply(self, changes: Sequence[Change]) -> None:
         edits = _by_path(edit for change in changes for edit in change.edits)
@@ -377,7 +433,7 @@ class _Run:
         """Apply the fixes of the findings that the steps cause, and of the migration's rules."""
 
         def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
-            return check(self._paths, self._settings(), {**self.changed, **overlay})
+            return self._checked(overlay).outcome
 
         def curing(outcome: Outcome) -> Sequence[Finding]:
             found, unrelated = _new(self.before, outcome), self.migration.unrelated
@@ -391,6 +447,7 @@ class _Run:
             # Later fixes are of texts with the earlier ones, so their lines are near at best.
             change = Change(finding.span, finding.fix.title, finding.fix.edits)
             self.entries.append(Entry(finding.span.path, self._line(finding.span), change))
+        self._check_scope()
         for _, after in changes.files:
             self._keep(after)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.collectives import may_be_alone
 from fsdplint.engine.facts.sharding import unit_of
 from fsdplint.engine.facts.state_files import sharded_writes
 from fsdplint.engine.interpreter import optimizers
@@ -34,6 +35,7 @@ from fsdplint.fixes.load_state import load_state
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import HELPERS, LOADS, SAVES
+from fsdplint.migrate.helpers import defined
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
 
 Scope = ir.Function | ir.ClassDef | ir.Module
@@ -112,7 +114,8 @@ def loads(context: Context) -> Iterator[Found]:
         code = Code.of(program.tree(use.call.site.path))
         local = local_tests(code, use.call.site, use.guards)
         outside = len(local) < len(use.guards)
-        yield _loaded(code, use.node, use.model, use.optimizer, local, outside=outside)
+        alone = may_be_alone(program, use.call.site)
+        yield _loaded(code, use.node, use.model, use.optimizer, local, outside=outside, alone=alone)
 
 
 def _loaded(
@@ -123,6 +126,7 @@ def _loaded(
     guards: Sequence[ir.If] = (),
     *,
     outside: bool = False,
+    alone: bool = False,
 ) -> Found:
     """Load with the helper that gives each rank its shards, also what was saved without sharding.
 
@@ -133,29 +137,13 @@ def _loaded(
     adapted, extra = "{}", []
     if optimizer is not None:
         adapted = f"{_NAMED}({{}}, {model}, {optimizer})"
-        extra = list(_defined(code))
-    fix = load_state(code, call, model, optimizer, guards, rank_zero=outside, adapted=adapted)
+        extra = list(defined(code, _NAMED, _NAMED_DEFINITION))
+    fix = load_state(
+        code, call, model, optimizer, guards, rank_zero=outside, adapted=adapted, alone=alone
+    )
     if isinstance(fix, Fix):
         return Change(span, fix.title, (*fix.edits, *extra))
     return Kept(span, f"`{code.short(call)}`", fix.reason)
-
-
-def _defined(code: Code) -> Iterator[Edit]:
-    """Define the function that names the entries of an optimizer's state, once in a file."""
-    if any(function.name == _NAMED for function in code.functions):
-        return
-    quiet = (ir.Import, ir.ImportFrom)
-    body = [s for s in code.module.body if not isinstance(s, quiet)]
-    first = next(s for s in body if not _is_docstring(s))
-    at = code.extent(first)[0]
-    above = code.text[:at].splitlines()[-2:]
-    blank = "\n" * sum(1 for line in above if line.strip()) if above[-1:] else ""
-    text = (blank + _NAMED_DEFINITION).replace("    ", code.unit).replace("\n", code.newline)
-    yield code.insert_lines(at, text)
-
-
-def _is_docstring(statement: ir.Stmt) -> bool:
-    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)
 
 
 def unseen(context: Context) -> Iterator[Found]:
@@ -174,6 +162,7 @@ def _unreached(context: Context) -> Iterator[Found]:
         call.site.node
         for trace in program.traces
         for call in trace.calls("state_dict", "load_state_dict")
+        if isinstance(call.receiver, Object)
     }
     for (path, scope), names in sharded_names(program).items():
         code = Code.of(program.tree(path))
@@ -380,7 +369,8 @@ def _gathered(program: Program, uses: Sequence[_Use]) -> Change:
         edits = tuple(_in_place(code, imports, use) for use in uses)
         return Change(code.span(first.node), what, edits, (imports,))
     through = [edit for guard in outer for edit in _let_all_through(program, guard, site.calls)]
-    fix = _made(gather_on_entry(code, states))
+    alone = may_be_alone(program, site)
+    fix = _made(gather_on_entry(code, states, alone=alone))
     return Change(code.span(first.node), what, (*fix.edits, *through))
 
 

@@ -304,13 +304,13 @@ def _fix(program: Program, fact: Fsdp1Use) -> Fix | Declined:
     last = fact.name.rpartition(".")[2]
     if fact.name in WRAPPED:
         return drop_wrapper(code, fact.node, _safety(program, fact))
+    if fact.name == "clip_grad_norm_":  # FSDP1's method needs every rank, too
+        return clip_by_torch(code, fact.node, fact.used, _safety(program, fact))
     if any(program.is_rank_test(guard) for guard in fact.site.guards):
         return Declined(
             "only some ranks reach this, and the replacement for FSDP2 would hang; call it by "
             "hand where every rank runs"
         )
-    if fact.name == "clip_grad_norm_":
-        return clip_by_torch(code, fact.node, fact.used, _safety(program, fact))
     if last == "state_dict_type":
         return gather_by_options(code, fact.node)
     instead = "use the helpers of `torch.distributed.checkpoint.state_dict` by hand"

@@ -229,16 +229,19 @@ def prepare_together(code: Code, calls: tuple[ir.Call, ir.Call]) -> Fix:
     target = below.targets[0]
     arguments = code.text[first.args[0].start : first.args[-1].end]
     made = code.slice(above.targets[0])
-    if made != arguments:
-        used = _used_between(code, second, above.end, second.end)
-        needed = clash(names_in(above.targets[0]).all, used)
-        if needed is not None:
+    removed = [code.delete_lines(*code.extent(above))]
+    used = _used_between(code, second, above.end, second.end)
+    if made != arguments and clash(names_in(above.targets[0]).all, used) is not None:
+        if len(first.args) != 1 or dotted(above.targets[0]) is None:
             raise NoFixError(
-                f"`{needed}` is used before the second call; give the model a name before both, "
+                f"`{made}` is used before the second call; give the model a name before both, "
                 "and prepare it with its optimizer by hand"
             )
+        only = first.args[0]
+        removed = [code.edit(first.start, only.start, ""), code.edit(only.end, first.end, "")]
+        arguments = made
     edits = (
-        code.delete_lines(*code.extent(above)),
+        *removed,
         code.edit(target.start, target.start, f"{made}, "),
         code.edit(second.args[0].start, second.args[0].start, f"{arguments}, "),
     )

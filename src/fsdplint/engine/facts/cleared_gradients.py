@@ -9,6 +9,7 @@ from fsdplint.engine.facts.sharding import is_gathered, sharding_of
 from fsdplint.engine.interpreter.events import Call, Shard, Store, Trace
 from fsdplint.engine.interpreter.values import Const, Object, Parameters, followed
 from fsdplint.engine.program import Program
+from fsdplint.knowledge.calls import Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,13 @@ class GatheredClear:
     time: int
 
 
-def gathered_clears(program: Program) -> Iterator[GatheredClear]:
+def gathered_clears(
+    program: Program, generation: Generation = Generation.FSDP2
+) -> Iterator[GatheredClear]:
     """Yield the places that clear gradients of modules whose parameters are gathered."""
     for trace in program.traces:
         for event, module, time in clears(trace):
-            shard = None if module is None else sharding_of(trace, module, before=time)
+            shard = None if module is None else sharding_of(trace, module, generation, time)
             if module is not None and shard is not None and is_gathered(trace, shard, time):
                 yield GatheredClear(trace, event, module, shard, time)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Call, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.frameworks import has_sharded, is_for_all
-from fsdplint.engine.interpreter.site import EVERY_RANK
+from fsdplint.engine.interpreter.site import EVERY_RANK, Site
 from fsdplint.engine.interpreter.values import (
     Const,
     Object,
@@ -19,8 +20,10 @@ from fsdplint.engine.interpreter.values import (
     contained,
     followed,
 )
+from fsdplint.engine.program import Program
 from fsdplint.knowledge import collectives as known
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import KEYWORD_ONLY
 
 
@@ -55,6 +58,33 @@ def collectives(trace: Trace) -> Iterator[Collective]:
         if shard is None:
             continue
         yield Collective(call, shard, participants, call.site.ranks() & participants)
+
+
+def may_be_alone(program: Program, site: Site) -> bool:
+    """Whether the program may get here without the process group that it has under some test."""
+    inits = [call.site for trace in program.traces for call in trace.calls(INIT)]
+    here = set(_tests_on_the_way(program, site, set()))
+    others = {init.node for init in inits}
+    return any(set(_tests_on_the_way(program, init, others)) - here for init in inits)
+
+
+def _tests_on_the_way(program: Program, site: Site, others: set[ir.Node]) -> Iterator[str]:
+    """Yield the texts of the tests that decide whether the code gets to ``site``.
+
+    A test does not, if one of ``others`` is on its other arm.
+    """
+    for path, node in site.frames():
+        tree = program.tree(path)
+        function = tree.function(node)
+        for each in (*tree.ancestors(node), *(function.body if function is not None else ())):
+            if not isinstance(each, ir.If) or "__name__" in tree.slice(each.test):
+                continue
+            inside = each.start <= node.start < each.end
+            taken = each.body if any(s.end > node.start for s in each.body) else each.orelse
+            other = [n for s in (*each.body, *each.orelse) if s not in taken for n in ir.walk(s)]
+            leaves = any(isinstance(n, ir.Return) for n in ir.walk(each)) and each.end <= node.start
+            if leaves or (inside and others.isdisjoint(other)):
+                yield tree.slice(each.test)
 
 
 def _have_roles(shards: list[Sharding]) -> bool:

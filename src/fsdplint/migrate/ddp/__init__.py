@@ -8,24 +8,28 @@ from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
+from fsdplint.migrate.double_backward import double_backward
 from fsdplint.migrate.factories import factories
 from fsdplint.migrate.formats import memory_formats
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.optimizers import early_optimizers
 from fsdplint.migrate.parameter_uses import gathered_reads
 from fsdplint.migrate.pickled import pickled
+from fsdplint.migrate.reshards import reshards
 from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
 from fsdplint.migrate.step import Migration
 from fsdplint.migrate.tidy import FULL, tidied
+from fsdplint.migrate.unknown_code import unknown_code
 from fsdplint.migrate.unknown_optimizers import unknown_optimizers
 
 # Steps on programs whose model is sharded by now.
 ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
     factories,
-    *map(within, (early_optimizers, memory_formats, cleared, copies, pickled)),
-    *map(within, (gathers, loads, unseen, unknown_optimizers, gathered_reads)),
+    *map(within, (early_optimizers, memory_formats, cleared, copies, pickled, double_backward)),
+    *map(within, (gathers, loads, reshards, unseen)),
+    *map(within, (unknown_code, unknown_optimizers, gathered_reads)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.

@@ -1,4 +1,4 @@
-"""Other names of FSDP1's class: `Wrapper = FSDP`, `wrapper = partial(FSDP, …)`."""
+"""Other names of FSDP1's class: `Wrapper = FSDP`, `= partial(FSDP, …)`, `= FSDP if … else DDP`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.knowledge.names import FSDP1
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, definition
+from fsdplint.migrate.fsdp2.choices import is_class_choice
 from fsdplint.migrate.fsdp2.unused import is_imported
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
@@ -21,7 +22,8 @@ def aliases(context: Context) -> Iterator[Found]:
         for node in code.walk("=", *FSDP1_WORDS):
             if isinstance(node, ir.Assign) and [*map(type, node.targets)] == [ir.Name]:
                 value, given = node.value, _given(context, code, node.value)
-                if given or context.name(code, value) == FSDP1:
+                is_class = context.name(code, value) == FSDP1
+                if given or is_class or is_class_choice(context, code, value):
                     yield from attempt(code, node, partial(_named, context, code, node, given))
 
 
@@ -62,7 +64,10 @@ def _written_out(
     code: Code, use: ir.Name, value: ir.Expr, given: Sequence[ir.Argument]
 ) -> Iterator[Edit]:
     if not given:
-        yield code.edit(use.start, use.end, code.slice(value))
+        text = code.slice(value)
+        yield code.edit(
+            use.start, use.end, f"({text})" if isinstance(value, ir.Conditional) else text
+        )
         return
     call = code.parent(use)
     if not isinstance(call, ir.Call) or call.func is not use or len(call.args) == 0:

@@ -22,6 +22,11 @@ def fsdp1_calls(context: Context, code: Code) -> Iterator[ir.Call]:
             yield node
 
 
+def has_fsdp1(context: Context) -> bool:
+    """True if calls of FSDP1's class are left."""
+    return any(True for code in context.codes(*FSDP1_WORDS) for _ in fsdp1_calls(context, code))
+
+
 def strategy_calls(context: Context, code: Code) -> Iterator[ir.Call]:
     """Yield the calls that make a strategy of Lightning for FSDP1."""
     for node in code.walk(NAMES[FSDP]):

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.finding import Edit, Span
+from fsdplint.finding import Edit, Fix, Safety, Span
 from fsdplint.fixes.arguments import without
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports, bindings
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import WRAPPED
-from fsdplint.knowledge.fsdp import ALL_HANDLES, FLAT_PARAMETER, WRAPPER_ATTRIBUTES
+from fsdplint.knowledge.fsdp import ONLY_OF_FSDP1, WRAPPED_MODULE, WRAPPER_ATTRIBUTES
 from fsdplint.knowledge.names import DISTRIBUTED, FSDP1, FSDP1_UNITS, FSDP2_MODULE, canonical
 from fsdplint.knowledge.policies import (
     CPU_OFFLOAD,
@@ -25,6 +25,7 @@ from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls, may_be_none
 from fsdplint.migrate.fsdp2.settings import arguments
 from fsdplint.migrate.fsdp2.strategies import HYBRID, mentioned
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
+from fsdplint.rules.fsdp1_api_on_fsdp2_model import drop_wrapper
 
 _CLASSES = {
     FSDP1: FSDP2_MODULE,
@@ -121,8 +122,12 @@ def attributes(context: Context) -> Iterator[Found]:
             call = calls.get(dotted(node.value) or "")
             if call is not None and node.attr in WRAPPER_ATTRIBUTES - WRAPPED:
                 yield from attempt(code, node, partial(_without_wrapper, context, code, node, call))
-            elif node.attr == ALL_HANDLES:
+            elif node.attr in ONLY_OF_FSDP1:
                 yield kept(code, node, _missing(node))
+            elif node.attr == WRAPPED_MODULE:
+                fix = drop_wrapper(code, node, Safety.UNSAFE)
+                if isinstance(fix, Fix):
+                    yield Change(code.span(node), fix.title, fix.edits)
 
 
 def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.Call) -> Change:
@@ -145,7 +150,7 @@ def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.
 
 
 def _missing(read: ir.Attribute) -> str:
-    if read.attr == FLAT_PARAMETER:
+    if "flat_param" in read.attr:
         return "FSDP2 shards each parameter by itself; read the model's parameters by hand"
     return f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"
 

@@ -12,6 +12,7 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.modules import ENABLE_WRAP, WRAP_CALL
 from fsdplint.knowledge.names import FSDP1, FULLY_SHARD
 from fsdplint.migrate.fsdp2.filled import passed_on
+from fsdplint.migrate.fsdp2.policies import BUFFERS
 from fsdplint.migrate.fsdp2.settings import settings_of
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
@@ -58,6 +59,5 @@ def _unwrapped(context: Context, code: Code, block: ir.With, made: ir.Call) -> C
     head = "".join(f"{indent}{line}{newline}" for line in settings.before)
     edits += code.unwrapped(block, head)
     span = code.span(made)
-    return Change(
-        span, "shard the modules of the block with `fully_shard`", tuple(edits), (imports,)
-    )
+    what = "shard the modules of the block with `fully_shard`"
+    return Change(span, what, tuple(edits), (imports,), BUFFERS if settings.buffers else "")

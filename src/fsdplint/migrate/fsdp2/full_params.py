@@ -15,6 +15,7 @@ from fsdplint.fixes.names import dotted
 from fsdplint.fixes.state_calls import without_contexts
 from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.checkpoints import HELPERS
+from fsdplint.knowledge.collectives import CLIP_GRAD_NORM
 from fsdplint.knowledge.fsdp import SUMMON_FULL_PARAMS
 from fsdplint.knowledge.suspicious_words import means_rank
 from fsdplint.migrate.step import Change, Context, Found, attempt
@@ -61,7 +62,8 @@ def _unwrapped(context: Context, code: Code, call: ir.Call) -> Change:
     model = None if given is None else dotted(given.value)
     if not isinstance(item, ir.WithItem) or not isinstance(block, ir.With) or model is None:
         raise NoFixError(_BY_HAND)
-    if item.target is not None or argument_of(call, 5, "with_grads") is not None:
+    with_grads = argument_of(call, 5, "with_grads")
+    if item.target is not None or not (with_grads is None or _is_plain(call, with_grads)):
         raise NoFixError(_BY_HAND)
     edits: list[Edit] = []
     generates = False
@@ -87,6 +89,12 @@ def _unwrapped(context: Context, code: Code, call: ir.Call) -> Change:
         tuple(without_contexts(code, block, {call}, edits)),
         differs=_GENERATES if generates and not alone else "",
     )
+
+
+def _is_plain(call: ir.Call, with_grads: ir.Argument) -> bool:
+    """True if every rank gets the gradients, and keeps what the block changes."""
+    value = with_grads.value
+    return isinstance(value, ir.Constant) and value.value is True and len(call.args) == 2
 
 
 def _some_are_plain(context: Context) -> bool:
@@ -120,7 +128,10 @@ def _use(context: Context, code: Code, block: ir.With, node: ir.Expr) -> Iterato
         yield from _read(context, code, block, owner)
         return
     called = isinstance(around, ir.Call) and around.func is parent
-    if called and parent.attr in _LISTS and isinstance(around, ir.Call):
+    clip = code.parent(code.parent(around))
+    if called and isinstance(clip, ir.Call) and context.name(code, clip.func) == CLIP_GRAD_NORM:
+        yield from _clipped(code, block, clip)
+    elif called and parent.attr in _LISTS and isinstance(around, ir.Call):
         yield from _listed(context, code, block, around)
     elif called and parent.attr in _STATES:
         raise _LaterError
@@ -130,6 +141,16 @@ def _use(context: Context, code: Code, block: ir.With, node: ir.Expr) -> Iterato
         yield from _read(context, code, block, owner)
     else:
         raise NoFixError(_BY_HAND)
+
+
+def _clipped(code: Code, block: ir.With, clip: ir.Call) -> Iterator[Edit]:
+    """Yield what makes a plain tensor of the norm, which is that of all shards with DTensors."""
+    gathers = [each.value for each in block.items if isinstance(each.value, ir.Call)]
+    if not any(argument_of(call, 5, "with_grads") for call in gathers):
+        raise NoFixError(_BY_HAND)
+    _check_reached(code, block, clip)
+    if not isinstance(code.parent(clip), ir.Expression):
+        yield code.edit(clip.end, clip.end, ".full_tensor()")
 
 
 def _read(context: Context, code: Code, block: ir.With, owner: ir.Node) -> Iterator[Edit]:

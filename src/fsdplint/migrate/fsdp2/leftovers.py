@@ -7,20 +7,29 @@ from collections.abc import Iterator
 from fsdplint.engine import ir
 from fsdplint.knowledge.names import FSDP1
 from fsdplint.migrate.fsdp2.accelerate import still_apart
+from fsdplint.migrate.parameter_uses import parameter_uses
+from fsdplint.migrate.rules import within
 from fsdplint.migrate.step import Context, Found, Kept
 
 _NAMES = (FSDP1, FSDP1.rpartition(".")[2])
+_DERIVED = (
+    "FSDP2 shards a model in place and has no wrapper to derive from; move the methods to the "
+    "model's class and shard it with `fully_shard`"
+)
 
 
 def leftovers(context: Context) -> Iterator[Found]:
     """Yield each use of FSDP1's class, each text that is its name, and models prepared alone."""
     yield from still_apart(context)
+    yield from within(parameter_uses)(context)
     for code in context.codes("FullyShardedDataParallel", "FSDP"):
         for node in ir.walk(code.module):
             named = isinstance(node, ir.Constant) and node.value in _NAMES
             if named or (
                 isinstance(node, (ir.Name, ir.Attribute)) and context.name(code, node) == FSDP1
             ):
-                span = code.span(node)
-                text = f"`{code.short(code.statement(node))}`"
-                yield Kept(span, text, "no step knows how to change this use; change it by hand")
+                statement = code.statement(node)
+                derived = isinstance(statement, ir.ClassDef) and node in statement.bases
+                reason = _DERIVED if derived else "no step knows how to change this use; change it"
+                text = f"`{code.short(statement)}`"
+                yield Kept(code.span(node), text, f"{reason} by hand")

@@ -1,4 +1,4 @@
-"""Methods that only FSDP1's wrapper has, on models that the engine does not know."""
+"""`clip_grad_norm_`, which only FSDP1's wrapper has, on models that the engine does not know."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from fsdplint.fixes.code import Code, Declined, NoFixError
 from fsdplint.migrate.fsdp2.calls import definition
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 from fsdplint.rules.fsdp1_api_on_fsdp2_model import clip_by_torch
-from fsdplint.rules.no_sync_under_fsdp2 import sync_last_micro_batch
 
-_CLIP, _NO_SYNC = "clip_grad_norm_", "no_sync"
+_CLIP = "clip_grad_norm_"
 
 
 def methods(context: Context) -> Iterator[Found]:
@@ -24,10 +23,10 @@ def methods(context: Context) -> Iterator[Found]:
     known = {
         call.site.node
         for trace in (*context.program.traces, *context.program.method_traces)
-        for call in trace.calls(_CLIP, _NO_SYNC)
+        for call in trace.calls(_CLIP)
     }
-    for code in context.codes(_CLIP, _NO_SYNC):
-        for node in code.walk(_CLIP, _NO_SYNC):
+    for code in context.codes(_CLIP):
+        for node in code.walk(_CLIP):
             if (
                 isinstance(node, ir.Call)
                 and node not in known
@@ -41,8 +40,6 @@ def _may_be_fsdp(context: Context, code: Code, call: ir.Call) -> bool:
     method = call.func
     if not isinstance(method, ir.Attribute) or context.name(code, method):
         return False
-    if method.attr == _NO_SYNC:
-        return not call.args
     made = definition(code, method.value)
     if isinstance(made, ir.Call) and context.name(code, made.func).startswith("accelerate."):
         return False
@@ -60,11 +57,8 @@ def _changed(context: Context, code: Code, call: ir.Call) -> Change | None:
     question = Question(span, call.func.attr.strip("_").replace("_", "-"), text, ("yes", "no"))
     if context.decided(question) == "no":
         return None
-    if call.func.attr == _CLIP:
-        used = not isinstance(code.parent(call), ir.Expression)
-        fix = clip_by_torch(code, call, used, Safety.UNSAFE)
-    else:
-        fix = sync_last_micro_batch(code, call)
+    used = not isinstance(code.parent(call), ir.Expression)
+    fix = clip_by_torch(code, call, used, Safety.UNSAFE)
     if isinstance(fix, Declined):
         raise NoFixError(fix.reason)
     return Change(span, fix.title, fix.edits)

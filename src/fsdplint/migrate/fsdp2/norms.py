@@ -1,4 +1,4 @@
-"""Gradient norms that FSDP1 takes of one rank's shards, and FSDP2 of the whole gradients."""
+"""Norms and other numbers that FSDP1 takes of one rank's shards, and FSDP2 of whole tensors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.clipping import local_norms
 from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
+from fsdplint.knowledge.names import OPTIMIZER
+from fsdplint.knowledge.tensors import REDUCTIONS
+from fsdplint.migrate.fsdp2.calls import has_fsdp1
 from fsdplint.migrate.step import Change, Context, Found
 from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_over_all_ranks
 
@@ -15,6 +18,7 @@ _DIFFERS = (
     "it takes the norm over all ranks, no longer that of each rank's own shards, so training "
     "changes"
 )
+_OF_OPTIMIZER = "it is of the whole tensor, no longer of each rank's own shard, so training changes"
 
 
 def norms(context: Context) -> Iterator[Found]:
@@ -30,3 +34,20 @@ def norms(context: Context) -> Iterator[Found]:
             corrects = fix.edits if isinstance(fix, Fix) else ()
             what = f"keep `{code.short(call.func)}`"
             yield Change(code.span(call), what, (), (), _DIFFERS, corrects)
+
+
+def optimizer_norms(context: Context) -> Iterator[Found]:
+    """Yield each number of a whole tensor by which an optimizer of the program steps.
+
+    Source: a run on two ranks before and after, torch 2.13.
+    """
+    for code in context.codes("Optimizer") if has_fsdp1(context) else ():
+        for node in ir.walk(code.module):
+            bases = node.bases if isinstance(node, ir.ClassDef) else ()
+            if not any(context.name(code, base) == OPTIMIZER for base in bases):
+                continue
+            for call in ir.walk(node):
+                method = call.func if isinstance(call, ir.Call) else None
+                if isinstance(method, ir.Attribute) and method.attr in REDUCTIONS:
+                    what = f"keep `{code.short(call)}`"
+                    yield Change(code.span(call), what, (), (), _OF_OPTIMIZER)

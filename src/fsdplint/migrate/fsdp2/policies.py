@@ -20,11 +20,12 @@ from fsdplint.knowledge.policies import (
     OFFLOAD_PARAMS,
     OFFLOAD_POLICY,
 )
-from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls, strategy_calls
+from fsdplint.migrate.fsdp2.calls import has_fsdp1, strategy_calls
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
+_DTYPES = ("param_dtype", "buffer_dtype")
 _KEPT = ("param_dtype", "reduce_dtype")
-_BUFFERS = "FSDP2 does not cast buffers"
+BUFFERS = "FSDP2 does not cast buffers"
 
 
 def policies(context: Context) -> Iterator[Found]:
@@ -32,18 +33,18 @@ def policies(context: Context) -> Iterator[Found]:
 
     The wrappers go first: what their policies cast decides what units cast.
     """
-    if any(True for code in context.codes(*FSDP1_WORDS) for _ in fsdp1_calls(context, code)):
+    if has_fsdp1(context):
         return
     if any(True for code in context.codes(NAMES[FSDP]) for _ in strategy_calls(context, code)):
         return
-    each_says = _each_says(context)
+    each_says, differs = _each_says(context), "" if casts_buffers(context) else BUFFERS
     for code in context.codes("MixedPrecision", "CPUOffload"):
         for node in ir.walk(code.module):
             if not isinstance(node, ir.Call):
                 continue
             name = context.name(code, node.func)
             if name == MIXED_PRECISION:
-                change = partial(_precision, code, node, each_says=each_says)
+                change = partial(_precision, code, node, each_says=each_says, differs=differs)
                 yield from attempt(code, node, change)
             elif name == CPU_OFFLOAD:
                 yield from attempt(code, node, partial(_offload, code, node))
@@ -57,18 +58,20 @@ def _each_says(context: Context) -> bool:
         return False  # it is kept, where it is made
 
 
+def _made(context: Context) -> Iterator[tuple[Code, ir.Call]]:
+    for code in context.codes("MixedPrecision"):
+        for node in ir.walk(code.module):
+            if isinstance(node, ir.Call) and context.name(code, node.func) == MIXED_PRECISION:
+                yield code, node
+
+
 def castings(context: Context) -> set[tuple[bool, bool]]:
     """Return whether the root, and the other units, cast inputs, by all policies there are.
 
     Raises:
         NoFixError: a policy does not show it, or some have the root cast and others do not.
     """
-    found = {
-        casts_inputs(code, node)
-        for code in context.codes("MixedPrecision")
-        for node in ir.walk(code.module)
-        if isinstance(node, ir.Call) and context.name(code, node.func) == MIXED_PRECISION
-    }
+    found = {casts_inputs(code, node) for code, node in _made(context)}
     if len({root for root, _ in found}) > 1:
         raise NoFixError(
             "some policies of the program have the root cast its inputs and others do not; build "
@@ -77,12 +80,24 @@ def castings(context: Context) -> set[tuple[bool, bool]]:
     return found
 
 
-def _precision(code: Code, made: ir.Call, *, each_says: bool) -> Change:
+def casts_buffers(context: Context) -> bool:
+    """True if each policy casts buffers to the dtype of the parameters, which FSDP2's has, too."""
+    kinds = [
+        [code.slice(given) if (given := argument(made, field)) else "" for field in _DTYPES]
+        for code, made in _made(context)
+    ]
+    return bool(kinds) and all(
+        parameters and parameters == buffers for parameters, buffers in kinds
+    )
+
+
+def _precision(code: Code, made: ir.Call, *, each_says: bool, differs: str) -> Change:
     """Keep the dtypes.
 
     Args:
         each_says: the policy says whether a unit casts its inputs, and not the place that gives it
             the policy.
+        differs: what is different if it casts buffers.
     """
     imports = Imports(code, made)
     if any(each.star for each in made.args):
@@ -104,7 +119,7 @@ def _precision(code: Code, made: ir.Call, *, each_says: bool) -> Change:
         text = f"{apart if kept else ''}cast_forward_inputs=False"
         edits.append(code.edit(at, at, text))
     span = code.span(made)
-    differs = _BUFFERS if argument(made, "buffer_dtype") is not None else ""
+    differs = differs if argument(made, "buffer_dtype") is not None else ""
     what = "replace `MixedPrecision` by `MixedPrecisionPolicy`"
     return Change(span, what, tuple(edits), (imports,), differs)
 

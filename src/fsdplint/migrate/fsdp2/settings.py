@@ -13,12 +13,13 @@ from fsdplint.fixes.names import dotted, fresh
 from fsdplint.fixes.wrapping import on_one_line
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
+from fsdplint.knowledge.modules import BATCH_NORM, BATCH_NORM_WORDS
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
 from fsdplint.knowledge.policies import MIXED_PRECISION_POLICY
 from fsdplint.migrate.fsdp2.calls import definition, may_be_none, possible_values
 from fsdplint.migrate.fsdp2.filled import items
 from fsdplint.migrate.fsdp2.meta import may_be_on_meta
-from fsdplint.migrate.fsdp2.policies import castings
+from fsdplint.migrate.fsdp2.policies import castings, casts_buffers
 from fsdplint.migrate.fsdp2.strategies import (
     HYBRID,
     KEEPING,
@@ -46,6 +47,9 @@ class Settings:
 
     Attributes:
         before: lines to run before the model is sharded, and `after` lines to run after it.
+        norms: the class of batch norms that are units of their own, "" for none; their arguments
+            are `of_norms`.
+        buffers: lines that cast the buffers, for later still.
         shared: arguments of every `fully_shard` call.
         root: those of the root alone, and `blocks` those of all other units.
         differs: what is different afterwards, "" if nothing is.
@@ -54,9 +58,12 @@ class Settings:
     model: str
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
+    buffers: list[str] = field(default_factory=list)
     shared: dict[str, str] = field(default_factory=dict)
     root: dict[str, str] = field(default_factory=dict)
     blocks: dict[str, str] = field(default_factory=dict)
+    norms: str = ""
+    of_norms: dict[str, str] = field(default_factory=dict)
     differs: str = ""
 
 
@@ -254,6 +261,10 @@ class _Conversion:
             name = fresh(self.code, self.call, "mp_policy")
             self.settings.before.append(f"{name} = {text}")
             text = name
+        if "auto_wrap_policy" in self.given:
+            self._keep_norms(text)
+        if casts_buffers(self.context):
+            self._cast_buffers(text)
         replace = self.imports.name("dataclasses", "replace")
         found = castings(self.context)
         if len(found) > 1:
@@ -265,6 +276,31 @@ class _Conversion:
         off = f"{replace}({text}, cast_forward_inputs=False)"
         self.settings.root["mp_policy"] = text if root else off
         self.settings.blocks["mp_policy"] = text if blocks else off
+
+    def _keep_norms(self, policy: str) -> None:
+        """Leave batch norms in float32: FSDP1 wraps each apart if it has a wrap policy."""
+        if not any(True for _ in self.context.codes(*BATCH_NORM_WORDS)):
+            return
+        self.settings.norms = self.imports.name(*BATCH_NORM.rsplit(".", 1))
+        own = self.imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
+        dtype = f"{self.imports.module('torch', 'torch')}.float32"
+        made = f"{own}(param_dtype={dtype}, output_dtype={policy}.param_dtype)"
+        self.settings.of_norms["mp_policy"] = made
+
+    def _cast_buffers(self, policy: str) -> None:
+        """Cast the buffers as FSDP1 does before the first forward, but for those of batch norms."""
+        module, buffer = (fresh(self.code, self.call, name) for name in ("module", "buffer"))
+        unit, model, norms = self.code.unit, self.settings.model, self.settings.norms
+        test = f"{buffer}.is_floating_point()"
+        lines = [f"for {buffer} in {model}.buffers():"]
+        if norms:
+            test += f" and not isinstance({module}, {norms})"
+            within = f"{module}.buffers(recurse=False)"
+            lines = [f"for {module} in {model}.modules():", f"{unit}for {buffer} in {within}:"]
+        indent = unit * len(lines)
+        lines += [f"{indent}if {test}:"]
+        lines += [f"{indent}{unit}{buffer}.data = {buffer}.to({policy}.param_dtype)"]
+        self.settings.buffers += lines
 
     def offload(self, value: ir.Expr) -> None:
         self.settings.shared["offload_policy"] = self.text(value)

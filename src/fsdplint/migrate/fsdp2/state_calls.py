@@ -13,13 +13,9 @@ from fsdplint.fixes.code import Code
 from fsdplint.fixes.optimizer_loads import CONVERTS
 from fsdplint.fixes.state_calls import TAKES, contexts, of_model
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.fsdp import (
-    SET_STATE_DICT_TYPE,
-    STATE_DICT_TYPE,
-    SUMMON_FULL_PARAMS,
-    WRAPPERS,
-)
+from fsdplint.knowledge.fsdp import SET_STATE_DICT_TYPE, STATE_DICT_TYPE, SUMMON_FULL_PARAMS
 from fsdplint.knowledge.suspicious_words import means_rank
+from fsdplint.migrate.fsdp2.modes import wraps_by_ddp
 from fsdplint.migrate.step import Context
 
 METHODS = ("state_dict", "load_state_dict")
@@ -63,7 +59,7 @@ def found_states(context: Context) -> list[State]:
                 _note_named(context, code, node, found)
     shards = [s for t in traces for s in t.of(Shard) if s.generation is Generation.FSDP1]
     shares = not shards or any(shard.keeps_parameters is not True for shard in shards)
-    ddp = _wraps_by_ddp(context)
+    ddp = wraps_by_ddp(context)
     for state in found.values():
         name = context.name(state.code, state.call.func)
         state.is_conversion = name in CONVERTS
@@ -105,15 +101,6 @@ def _is_unit(context: Context, trace: Trace, event: Call, module: Object) -> boo
         and (shard.module is module or module in shard.module.ancestors())
         and context.program.together(event.site, shard.site)
         for shard in trace.of(Shard)
-    )
-
-
-def _wraps_by_ddp(context: Context) -> bool:
-    """True if the program wraps a model with DDP somewhere."""
-    return any(
-        isinstance(node, ir.Call) and context.name(code, node.func) in WRAPPERS
-        for code in context.codes("DataParallel")
-        for node in code.walk("DataParallel", "DDP")
     )
 
 

@@ -19,7 +19,7 @@ from fsdplint.knowledge.modules import (
     WRAP,
     WRAP_CALL,
 )
-from fsdplint.knowledge.names import FSDP1, FULLY_SHARD, NN
+from fsdplint.knowledge.names import DTENSOR, FSDP1, FSDP2_MODULE, FULLY_SHARD, NN
 from fsdplint.migrate.fsdp2.calls import are_alternatives, definition
 from fsdplint.migrate.step import Context
 
@@ -164,10 +164,13 @@ def loop(code: Code, call: ir.Node, found: Units, model: str, settings: str) -> 
     yield f"{code.unit}{code.unit}fully_shard({module}{settings})"
 
 
-def helper(code: Code, imports: Imports) -> str:
+def helper(code: Code, imports: Imports, *, norms: bool = False) -> str:
     """Return the lines of a function that shards what a callable policy selects.
 
     It asks as FSDP1's `_recursive_wrap` does (torch 2.13), so that it selects the same modules.
+
+    Args:
+        norms: batch norms are sharded before, and count as units.
     """
     unit, shard = code.unit, imports.name(*FULLY_SHARD.rsplit(".", 1))
     nn = imports.module(NN, "nn")
@@ -175,8 +178,7 @@ def helper(code: Code, imports: Imports) -> str:
         f"def {HELPER}(module, policy, is_root=True, **settings):",
         f'{unit}"""Shard what an FSDP1 wrap policy selects below the root; return its size."""',
         f"{unit}size = sum(parameter.numel() for parameter in module.parameters())",
-        f"{unit}if not policy or not policy(module=module, recurse=True, nonwrapped_numel=size):",
-        f"{unit}{unit}return 0",
+        *_asked(code, imports, norms=norms),
         f"{unit}sharded = sum(",
         f"{unit}{unit}{HELPER}(child, policy, False, **settings) for child in module.children()",
         f"{unit})",
@@ -192,3 +194,17 @@ def helper(code: Code, imports: Imports) -> str:
         "",
     ]
     return code.newline.join(lines)
+
+
+def _asked(code: Code, imports: Imports, *, norms: bool) -> Iterator[str]:
+    """Yield the lines that ask whether to go on with the children of a module."""
+    unit, asked = code.unit, "policy(module=module, recurse=True, nonwrapped_numel=size)"
+    if not norms:
+        yield f"{unit}if not policy or not {asked}:"
+        yield f"{unit}{unit}return 0"
+        return
+    dtensor = imports.name(*DTENSOR.rsplit(".", 1))
+    fsdp = imports.name(*FSDP2_MODULE.rsplit(".", 1))
+    yield f"{unit}if isinstance(module, {fsdp}) or not policy or not {asked}:"
+    sharded = f"p.numel() for p in module.parameters() if isinstance(p, {dtensor})"
+    yield f"{unit}{unit}return sum({sharded})"

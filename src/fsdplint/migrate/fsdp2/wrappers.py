@@ -16,7 +16,9 @@ from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.fixes.wrapping import WIDTH, wrapped
 from fsdplint.knowledge.names import FULLY_SHARD
 from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.fsdp2.choices import split
 from fsdplint.migrate.fsdp2.filled import passed_on
+from fsdplint.migrate.fsdp2.policies import BUFFERS
 from fsdplint.migrate.fsdp2.settings import Settings, arguments, settings_of
 from fsdplint.migrate.fsdp2.units import HELPER, Units, helper, loop, units
 from fsdplint.migrate.step import Change, Context, Found, attempt
@@ -70,15 +72,20 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
         place = _place(code, call, statement, given.value)
         settings = settings_of(context, code, call, place.model, imports)
         lines = [*filter(None, [place.first]), *settings.before]
-        lines += [*_calls_of(code, call, found, settings, shard), *settings.after]
+        lines += _calls_of(code, call, found, settings, shard)
+        lines += [*settings.after, *settings.buffers]
         broken = [part for line in lines for part in _broken(code, statement, line)]
         lines = [*_comments(code, call), *broken, *filter(None, [place.rest])]
         edits = [_replaced(code, statement, lines)]
     else:
         settings = settings_of(context, code, call, code.slice(given.value), imports)
+        chosen = next((c for c in code.ancestors(call) if isinstance(c, ir.Conditional)), None)
+        if chosen is not None and _needs_lines(found, settings):
+            return split(code, chosen)
+        settings.differs = settings.differs or (BUFFERS if settings.buffers else "")
         edits = [_in_place(code, call, found, settings, shard)]
     if found.policy and f"def {HELPER}(" not in code.text:
-        edits.append(_above(code, statement, helper(code, imports)))
+        edits.append(_above(code, statement, helper(code, imports, norms=bool(settings.norms))))
     what = f"shard {f'{found.what} of ' if found.what else ''}`{code.short(given.value)}`"
     what += f"{', then the rest,' if found.what else ''} with `fully_shard`"
     span = code.span(call)
@@ -91,13 +98,18 @@ def _in_place(code: Code, call: ir.Call, found: Units, settings: Settings, shard
     Raises:
         NoFixError: it takes more than that call.
     """
-    if found.test or found.policy or settings.before or settings.after:
+    if _needs_lines(found, settings):
         raise NoFixError("the call is in an expression that may skip or repeat it; move it out")
     if code.comments(call.start, call.end):
         raise NoFixError("a comment is in the call; move the call to a statement of its own")
     keywords = [*_keywords(settings.root), *_keywords(settings.shared)]
     text = f"{shard}({', '.join([settings.model, *keywords])})"
     return code.edit(call.start, call.end, text)
+
+
+def _needs_lines(found: Units, settings: Settings) -> bool:
+    """True if it takes more than one call to shard a model."""
+    return bool(found.test or found.policy or settings.before or settings.after)
 
 
 def _place(code: Code, call: ir.Call, statement: ir.Stmt, module: ir.Expr) -> _Place:
@@ -141,13 +153,33 @@ def _calls_of(
         items = [f'"{key}": {text}' for key, text in settings.shared.items()]
         yield f"{name} = {{{', '.join(items)}}}"
         shared = [f"**{name}"]
-    blocks, root = (
+    norms, blocks, root = (
         "".join(f", {each}" for each in (*_keywords(own), *shared))
-        for own in (settings.blocks, settings.root)
+        for own in (settings.of_norms, settings.blocks, settings.root)
     )
+    for line in _norms(code, call, found, settings, norms):
+        yield line.replace("fully_shard(", f"{shard}(")
     for line in loop(code, call, found, settings.model, blocks):
         yield line.replace("fully_shard(", f"{shard}(")
     yield f"{shard}({settings.model}{root})"
+
+
+def _norms(code: Code, call: ir.Call, found: Units, settings: Settings, own: str) -> Iterator[str]:
+    """Yield the lines that shard the batch norms.
+
+    Raises:
+        NoFixError: the policy may select some of them, too.
+    """
+    if not settings.norms:
+        return
+    if found.test and not found.test.startswith("isinstance("):
+        raise NoFixError(
+            "FSDP1 keeps batch norms in float32; shard them with a policy of their own by hand"
+        )
+    module = fresh(code, call, "module")
+    yield f"for {module} in {settings.model}.modules():"
+    yield f"{code.unit}if isinstance({module}, {settings.norms}):"
+    yield f"{code.unit}{code.unit}fully_shard({module}{own})"
 
 
 def _broken(code: Code, statement: ir.Stmt, line: str) -> list[str]:

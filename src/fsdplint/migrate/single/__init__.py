@@ -8,7 +8,9 @@ from fsdplint.migrate.ddp import ADAPTING, TOLERATED, UNRELATED
 from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.single.data import data
+from fsdplint.migrate.single.decisions import decisions
 from fsdplint.migrate.single.devices import devices, numbered
+from fsdplint.migrate.single.files import files
 from fsdplint.migrate.single.folders import folders
 from fsdplint.migrate.single.launch import launch
 from fsdplint.migrate.single.leftovers import leftovers
@@ -27,11 +29,24 @@ def _start(context: Context) -> Iterator[Found]:
 
 
 # A program on one GPU has none of these mistakes.
-_OWN = frozenset({"device-not-set", "epoch-not-set", "same-data-on-every-rank"})
+_OWN = frozenset(
+    {"device-not-set", "epoch-not-set", "same-data-on-every-rank", "step-skipped-on-one-rank"}
+)
 
 SINGLE = Migration(
     "single",
-    (_start, within(numbered), within(data), folders, *ADAPTING, writes, waits, outputs),
+    (
+        _start,
+        within(numbered),
+        within(data),
+        folders,
+        *ADAPTING,
+        writes,
+        waits,
+        files,
+        outputs,
+        decisions,
+    ),
     frozenset(),
     tidied(*FULL, "DistributedSampler("),
     leftovers,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.frontend.tree import Block, blocks
+from fsdplint.engine.frontend.tree import COMPOUND, Block, blocks
 from fsdplint.fixes.arguments import put_argument
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.checkpoints import TORCH_SAVE
-from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.single.rank_zero import on_rank_zero
-from fsdplint.migrate.single.writes import changes_files
+from fsdplint.migrate.single.changes_files import changes_files, shared_work, writing_call
+from fsdplint.migrate.single.rank_zero import is_guarded, may_ask, on_rank_zero, start
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 # Calls that are part of messages and need no other rank.
@@ -26,88 +27,86 @@ _QUIET = frozenset(
         *("device_count", "get_device_name"),
     }
 )
-_DEFINITIONS = (ir.Function, ir.FunctionDef, ir.ClassDef)
 _WANDB = "wandb.init"
 
 
 def outputs(context: Context) -> Iterator[Found]:
-    """Yield a change for each group of messages that runs once the process group is there."""
-    for code in context.codes("init_process_group"):
-        init = next((n for n in ir.walk(code.module) if _is_init(context, code, n)), None)
-        if init is not None:
-            for block in _after(code, init):
-                yield from _guarded(context, code, block, init)
+    """Yield a change for each group of messages, and of changes of files, of all ranks."""
+    if start(context) is None:
+        return
+    for code in context.codes(""):
+        for owner in ir.walk(code.module):
+            bodies = isinstance(owner, (ir.Function, ir.Module)) and owner.body
+            for block in [Block(owner, tuple(bodies))] if bodies else blocks(owner):
+                yield from _guarded(context, code, block)
     for code in context.codes("wandb"):
         yield from _runs(context, code)
 
 
-def _is_init(context: Context, code: Code, node: ir.Node) -> bool:
-    return isinstance(node, ir.Call) and context.name(code, node.func) == INIT
-
-
-def _after(code: Code, init: ir.Node) -> Iterator[Block]:
-    """Yield the blocks of a script that surely run after ``init``, if they run at all."""
-    own = code.function(init)
-    scopes = {own or code.module, code.module}
-    calls = (n for s in scopes for n in code.nodes_of(s) if isinstance(n, ir.Call))
-    early = {ir.last_name(call.func) for call in calls if call.start < init.start}
-    scope = own or code.module
-    functions = [f for f in code.functions if f is not own and not _is_early(code, f, early)]
-    for owner in (scope, *functions):
-        yield Block(owner, tuple(owner.body))
-        for node in code.nodes_of(owner):
-            yield from () if isinstance(node, _DEFINITIONS) else blocks(node)
-
-
-def _is_early(code: Code, function: ir.Function, early: set[str]) -> bool:
-    """True if a function, or a class, may be called before the process group is created."""
-    scope = code.scope(function)
-    names = {function.name, scope.name if isinstance(scope, ir.ClassDef) else ""}
-    return bool(names & early) or not code.is_private()
-
-
-def _guarded(context: Context, code: Code, block: Block, init: ir.Node) -> Iterator[Found]:
-    statements = [s for s in block.statements if s.start > init.start or code.function(s)]
+def _guarded(context: Context, code: Code, block: Block) -> Iterator[Found]:
     group: list[ir.Stmt] = []
-    for statement in [*statements, None]:
+    for statement in [*block.statements, None]:
         if statement is not None and (
-            _is_message(code, statement) or _is_change(context, code, statement)
+            _is_message(context, code, statement) or _is_change(context, code, statement)
         ):
             group.append(statement)
             continue
-        if group and not _is_guarded(code, group[0]):
-            yield from _change(code, group)
+        if group and not is_guarded(code, group[0]):
+            yield from _change(context, code, group)
         group = []
+        if statement is not None and not is_guarded(code, statement):
+            yield from _computed_first(context, code, statement)
 
 
-def _is_message(code: Code, statement: ir.Stmt) -> bool:
+def _computed_first(context: Context, code: Code, statement: ir.Stmt) -> Iterator[Found]:
+    """Yield a change that computes on all ranks what a statement writes to a file."""
+    call = writing_call(context, code, statement)
+    parts = [] if call is None else list(shared_work(context, code, call))
+    names = [fresh(code, statement, "result" + "_" * place) for place in range(len(parts))]
+    edits = []
+    for name, part in zip(names, parts, strict=True):
+        line = f"{code.indentation(statement)}{name} = {code.slice(part)}{code.newline}"
+        edits.append(code.insert_lines(code.line_start(statement.start), line))
+        edits.append(code.edit(part.start, part.end, name))
+    if edits:
+        yield Change(code.span(statement), "compute on all ranks what rank 0 writes", tuple(edits))
+
+
+def _is_message(context: Context, code: Code, statement: ir.Stmt) -> bool:
     call = statement.value if isinstance(statement, ir.Expression) else None
     if not isinstance(call, ir.Call) or code.slice(call.func) != "print":
         return False
     inner = (n for n in ir.walk(call) if isinstance(n, ir.Call) and n is not call)
-    return all(ir.last_name(n.func) in _QUIET for n in inner) and code.alone(statement)
+    quiet = all(ir.last_name(n.func) in _QUIET for n in inner) and code.alone(statement)
+    return quiet and may_ask(context, code, statement)
 
 
 def _is_change(context: Context, code: Code, statement: ir.Stmt) -> bool:
-    """True for a call that changes files, unless it belongs to a save."""
-    function = code.function(statement)
-    saves = function is not None and TORCH_SAVE in code.slice(function)
-    plain = isinstance(statement, ir.Expression) and not saves
-    return plain and changes_files(context, code, statement)
+    """True for a call that changes files, unless it belongs to a save above it."""
+    if not isinstance(statement, ir.Expression) or not changes_files(context, code, statement):
+        return False
+    around = (each for each in code.ancestors(statement) if isinstance(each, COMPOUND))
+    return not any(_follows_save(context, code, each) for each in (statement, *around))
 
 
-def _is_guarded(code: Code, statement: ir.Stmt) -> bool:
-    above = (node for node in code.ancestors(statement) if isinstance(node, ir.If))
-    return any("get_rank()" in code.slice(node.test) for node in above)
+def _follows_save(context: Context, code: Code, statement: ir.Stmt) -> bool:
+    above = [s for s in code.block(statement).statements if s.start < statement.start]
+    while above and changes_files(context, code, above[-1]):
+        above.pop()
+    return (
+        bool(above)
+        and TORCH_SAVE in code.slice(above[-1])
+        and "get_rank()" not in code.slice(above[-1])
+    )
 
 
-def _change(code: Code, group: Sequence[ir.Stmt]) -> Iterator[Found]:
-    try:
-        prints = all(_is_message(code, each) for each in group)
-        what = "print on rank 0 only" if prints else "change files on rank 0 only"
-        yield on_rank_zero(code, group, what)
-    except NoFixError:
-        return  # messages of all ranks do no harm
+def _change(context: Context, code: Code, group: Sequence[ir.Stmt]) -> Iterator[Found]:
+    if not all(_is_message(context, code, each) for each in group):
+        change = partial(on_rank_zero, context, code, group, "change files on rank 0 only")
+        yield from attempt(code, group[0], change)
+        return
+    with suppress(NoFixError):  # messages of all ranks do no harm
+        yield on_rank_zero(context, code, group, "print on rank 0 only")
 
 
 def _runs(context: Context, code: Code) -> Iterator[Found]:

@@ -1,4 +1,4 @@
-"""Statements that only rank 0 runs."""
+"""What only rank 0 does, and where it is sure that the process group is there."""
 
 from __future__ import annotations
 
@@ -8,23 +8,72 @@ from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.step import Change
+from fsdplint.migrate.step import Change, Context
 
 _PLAIN = (
     *(ir.Name, ir.Attribute, ir.Constant, ir.Call, ir.Subscript),
     *(ir.Compare, ir.BinOp, ir.Not),
 )
+_ASKS = ("get_rank()", 'environ.get("RANK"')
 
 
-def on_rank_zero(code: Code, group: Sequence[ir.Stmt], what: str) -> Change:
+def start(context: Context) -> tuple[Code, ir.Call] | None:
+    """Return the script and its call that creates the process group."""
+    for code in context.codes("init_process_group"):
+        for node in ir.walk(code.module):
+            if isinstance(node, ir.Call) and context.name(code, node.func) == INIT:
+                return code, node
+    return None
+
+
+def _started(code: Code, init: ir.Call, node: ir.Node) -> bool:
+    """True if a place surely runs after ``init``, if it runs at all."""
+    own, function = code.function(init), code.function(node)
+    if own is function:
+        return node.start > init.start
+    if function is None:
+        return False
+    scopes = {own or code.module, code.module}
+    calls = (n for s in scopes for n in code.nodes_of(s) if isinstance(n, ir.Call))
+    early = {ir.last_name(call.func) for call in calls if call.start < init.start}
+    return code.is_private() and not _names(code, function) & early
+
+
+def _names(code: Code, function: ir.Function) -> set[str]:
+    """Return the names whose calls may run a function: its own, or that of its class."""
+    scope = code.scope(function)
+    return {function.name, scope.name if isinstance(scope, ir.ClassDef) else ""}
+
+
+def is_guarded(code: Code, node: ir.Node) -> bool:
+    """True if only some ranks come to a place."""
+    above = (each for each in code.ancestors(node) if isinstance(each, (ir.If, ir.Conditional)))
+    return any(asks in code.slice(each.test) for each in above for asks in _ASKS)
+
+
+def may_ask(context: Context, code: Code, node: ir.Node) -> bool:
+    """True if the process group is surely there whenever a place of the script runs."""
+    found = start(context)
+    return found is not None and found[0].path == code.path and _started(code, found[1], node)
+
+
+def rank_test(context: Context, code: Code, node: ir.Node, imports: Imports) -> str:
+    """Return a test of the rank for a place; one of the environment where no group may be yet."""
+    if may_ask(context, code, node):
+        return f"{imports.module(DISTRIBUTED, 'dist')}.get_rank() == 0"
+    return f'{imports.module("os", "os")}.environ.get("RANK", "0") == "0"'
+
+
+def on_rank_zero(context: Context, code: Code, group: Sequence[ir.Stmt], what: str) -> Change:
     """Put statements that follow each other under a test of the rank, their own if they have one.
 
     Raises:
         NoFixError: the file uses `dist` for something else.
     """
     imports = Imports(code, group[0])
-    test = f"{imports.module(DISTRIBUTED, 'dist')}.get_rank() == 0"
+    test = rank_test(context, code, group[0], imports)
     edits = tuple(_narrowed(code, group, test) or _indented(code, group, test))
     return Change(code.span(group[0]), what, edits, (imports,))
 

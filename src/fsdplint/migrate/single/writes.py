@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
@@ -10,11 +10,11 @@ from fsdplint.engine.facts.state_files import one_per_rank
 from fsdplint.engine.interpreter.events import PlainWrite, Trace
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
-from fsdplint.knowledge.checkpoints import SET_MODEL_STATE, SET_OPTIMIZER_STATE
+from fsdplint.knowledge.checkpoints import SET_MODEL_STATE, SET_OPTIMIZER_STATE, TORCH_LOAD
 from fsdplint.knowledge.collectives import BARRIER
 from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.knowledge.standard_library import CHANGES_FILES
+from fsdplint.migrate.single.changes_files import changes_files
 from fsdplint.migrate.single.rank_zero import on_rank_zero
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
@@ -54,15 +54,26 @@ def waits(context: Context) -> Iterator[Found]:
                 found[load.site.node] = load.site.path
     for node, path in found.items():
         code = Code.of(context.program.tree(path))
-        yield from attempt(code, node, partial(_waited, code, node))
+        yield from attempt(code, node, partial(_waited, context, code, node))
 
 
-def _waited(code: Code, load: ir.Node) -> Change:
-    statement, imports = code.statement(load), Imports(code, load)
+def _waited(context: Context, code: Code, load: ir.Node) -> Change:
+    statement, imports = code.statement(_read(context, code, load)), Imports(code, load)
+    around = code.parent(statement)
+    while isinstance(around, ir.With) and any(map(_opens, around.items)):
+        statement, around = around, code.parent(around)
     line = f"{imports.module(DISTRIBUTED, 'dist')}.barrier()"
     at, indent = code.line_start(statement.start), code.indentation(statement)
     edit = code.insert_lines(at, f"{indent}{line}{code.newline}")
     return Change(code.span(load), "wait until rank 0 has written the file", (edit,), (imports,))
+
+
+def _read(context: Context, code: Code, load: ir.Node) -> ir.Node:
+    """Return the call that reads the file of a state, or the load if it does so itself."""
+    names = (node for node in ir.walk(load) if isinstance(node, ir.Name))
+    values = (v for name in names for v in code.assigned(name) if v.start < load.start)
+    calls = (n for value in values for n in ir.walk(value) if isinstance(n, ir.Call))
+    return next((c for c in calls if context.name(code, c.func) == TORCH_LOAD), load)
 
 
 def _is_by_all(context: Context, trace: Trace, write: PlainWrite) -> bool:
@@ -89,20 +100,8 @@ def _on_one(context: Context, code: Code, write: ir.Node) -> Change:
             if not changes_files(context, code, each):
                 break
             group.append(each)
-    return on_rank_zero(code, group, _WHAT)
+    return on_rank_zero(context, code, group, _WHAT)
 
 
 def _opens(item: ir.WithItem) -> bool:
     return isinstance(item.value, ir.Call) and ir.last_name(item.value.func) == "open"
-
-
-def changes_files(context: Context, code: Code, statement: ir.Stmt) -> bool:
-    """True if a statement does nothing but change files, under tests or in loops or not."""
-    if isinstance(statement, ir.If):
-        arms: Sequence[ir.Stmt] = (*statement.body, *statement.orelse)
-        quiet = not any(isinstance(node, ir.Call) for node in ir.walk(statement.test))
-        return quiet and all(changes_files(context, code, each) for each in arms)
-    call = statement.value if isinstance(statement, ir.Expression) else None
-    if not isinstance(call, ir.Call) or not code.alone(statement):
-        return False
-    return context.name(code, call.func) in CHANGES_FILES

@@ -1,0 +1,31 @@
+"""Functions that a migration defines in a file for its new code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.engine import ir
+from fsdplint.finding import Edit
+from fsdplint.fixes.code import Code
+
+
+def defined(code: Code, name: str, definition: str) -> Iterator[Edit]:
+    """Define a function below the imports, once in a file.
+
+    Args:
+        definition: its source, with blank lines after it.
+    """
+    if any(function.name == name for function in code.functions):
+        return
+    quiet = (ir.Import, ir.ImportFrom)
+    body = [s for s in code.module.body if not isinstance(s, quiet)]
+    first = next(s for s in body if not _is_docstring(s))
+    at = code.extent(first)[0]
+    above = code.text[:at].splitlines()[-2:]
+    blank = "\n" * sum(1 for line in above if line.strip()) if above[-1:] else ""
+    text = (blank + definition).replace("    ", code.unit).replace("\n", code.newline)
+    yield code.insert_lines(at, text)
+
+
+def _is_docstring(statement: ir.Stmt) -> bool:
+    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)

@@ -1,0 +1,121 @@
+"""Decisions by a number of each rank's own, such as its loss, which ranks have to make alike."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import partial
+
+from fsdplint.engine import ir
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.names import DISTRIBUTED
+from fsdplint.migrate.helpers import defined
+from fsdplint.migrate.single.own_numbers import MEAN, OwnNumbers, Variable, set_by, variable
+from fsdplint.migrate.single.rank_zero import is_guarded, start
+from fsdplint.migrate.step import Change, Context, Found, attempt
+
+_DEFINITION = f'''def {MEAN}(value):
+    """Return the mean of a number over all ranks."""
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, float(value))
+    return sum(values) / len(values)
+
+
+'''
+_ORDERS = frozenset({"LessThan", "LessThanEqual", "GreaterThan", "GreaterThanEqual"})
+# Functions that take a plain number.
+_TESTS = frozenset({"math.isfinite", "math.isinf", "math.isnan", "numpy.isfinite", "numpy.isnan"})
+_PLATEAU = "ReduceLROnPlateau"
+_WHAT = "decide by the mean over all ranks, since each has a number of its own"
+_WAYS_ON = (ir.Break, ir.Continue, ir.Return, ir.Raise, ir.Assign, ir.AugAssign)
+
+
+def decisions(context: Context) -> Iterator[Found]:
+    """Yield a change for each comparison of numbers that may differ between ranks."""
+    if start(context) is None:
+        return
+    agreed: set[Variable] = set()
+    done: set[ir.Expr] = set()
+    while (found := _first(context, OwnNumbers(context, agreed), done)) is not None:
+        code, statement, operand = found
+        done.add(operand)
+        rebinds = _rebinds(code, statement, operand)
+        if rebinds:
+            agreed.add(variable(code, code.scope(operand), code.slice(operand)))
+        yield from attempt(code, operand, partial(_agreed, code, statement, operand, rebinds))
+
+
+def _first(
+    context: Context, own: OwnNumbers, done: Collection[ir.Expr]
+) -> tuple[Code, ir.Node, ir.Expr] | None:
+    """Return the first statement that decides by such a number, and the number.
+
+    What a statement sets by itself, such as the best number so far, comes last: it is alike on all
+    ranks once the others are.
+    """
+    for code in own.codes:
+        for node in ir.walk(code.module):
+            found = [e for e in _operands(context, own, code, node) if e not in done]
+            if found and not is_guarded(code, node):
+                set_here = {name for n in ir.walk(node) for name, _ in set_by(n)}
+                return code, node, min(found, key=lambda e: dotted(e) in set_here)
+    return None
+
+
+def _operands(context: Context, own: OwnNumbers, code: Code, node: ir.Node) -> Iterator[ir.Expr]:
+    """Yield the numbers of each rank's own that a statement decides by."""
+    if isinstance(node, (ir.If, ir.While)):
+        test: ir.Expr | None = node.test if _matters(node) else None
+    else:
+        test = node.value if isinstance(node, (ir.Assign, ir.Return)) else None
+    for each in () if test is None else ir.walk(test):
+        if isinstance(each, ir.Compare) and each.op in _ORDERS:
+            yield from (side for side in (each.left, each.right) if own.has(code, side))
+        elif isinstance(each, ir.Call) and each.args:
+            first = each.args[0].value
+            if context.name(code, each.func) in _TESTS and own.has(code, first):
+                yield first
+    call = node.value if isinstance(node, ir.Expression) else None
+    if isinstance(call, ir.Call) and ir.last_name(call.func) == "step":
+        plateau = any(_PLATEAU in each.text for each in own.codes)
+        yield from (e.value for e in call.args[:1] if plateau and own.has(code, e.value))
+
+
+def _matters(branch: ir.If | ir.While) -> bool:
+    """True if a test decides on more than a message."""
+    inside = [node for each in (*branch.body, *branch.orelse) for node in ir.walk(each)]
+    called = {ir.last_name(node.func) for node in inside if isinstance(node, ir.Call)}
+    return any(isinstance(node, _WAYS_ON) for node in inside) or bool(called - {"print", "format"})
+
+
+def _rebinds(code: Code, statement: ir.Node, operand: ir.Expr) -> bool:
+    """True if a variable can become the mean before a statement."""
+    before = isinstance(statement, (ir.Assign, ir.Expression, ir.Return)) or (
+        isinstance(statement, ir.If) and not code.is_elif(statement)
+    )
+    return before and isinstance(operand, ir.Name) and _is_number(code, operand)
+
+
+def _agreed(code: Code, statement: ir.Node, operand: ir.Expr, rebinds: bool) -> Change:
+    """Replace a number by its mean over all ranks, a variable for good."""
+    imports, name = Imports(code, statement), code.slice(operand)
+    imports.module(DISTRIBUTED, "dist")
+    edit = code.edit(operand.start, operand.end, f"{MEAN}({name})")
+    if rebinds:
+        line = f"{code.indentation(statement)}{name} = {MEAN}({name}){code.newline}"
+        edit = code.insert_lines(code.line_start(statement.start), line)
+    edits = (edit, *defined(code, MEAN, _DEFINITION))
+    return Change(code.span(operand), _WHAT, edits, (imports,))
+
+
+def _is_number(code: Code, name: ir.Name) -> bool:
+    """True if a variable is no tensor that gradients are computed of."""
+    backward = (
+        node.func.value
+        for node in ir.walk(code.module)
+        if isinstance(node, ir.Call)
+        and isinstance(node.func, ir.Attribute)
+        and node.func.attr == "backward"
+    )
+    return not any(dotted(n) == name.id for each in backward for n in ir.walk(each))

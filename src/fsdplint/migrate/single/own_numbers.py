@@ -1,0 +1,151 @@
+"""Numbers that each rank has of its own: losses of its part of the data, and times."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from fsdplint.engine import ir
+from fsdplint.fixes.code import Code
+from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.ranks import TIMERS
+from fsdplint.knowledge.tensors import DESCRIBES
+from fsdplint.migrate.step import Context
+
+# The function that a migration defines.
+MEAN = "mean_over_ranks"
+_ADDS = frozenset({"append", "extend", "update"})
+
+Scope = ir.Function | ir.ClassDef | ir.Module
+Variable = tuple[str, ir.Node, str]
+
+
+class OwnNumbers:
+    """The variables, and the functions, whose numbers differ between ranks.
+
+    Names are followed through functions and their parameters, not through time: a variable that is
+    made the mean over all ranks counts as such everywhere in its function.
+
+    Args:
+        agreed: further variables that are made the mean.
+    """
+
+    def __init__(self, context: Context, agreed: Collection[Variable] = ()) -> None:
+        self.context = context
+        self.codes = list(context.codes(""))
+        self._agreed = {*agreed, *self._means()}
+        self._variables: set[Variable] = set()
+        self._functions: set[str] = set()
+        self._given: set[tuple[str, str]] = set()
+        size = -1
+        while size != len(self._variables) + len(self._functions) + len(self._given):
+            size = len(self._variables) + len(self._functions) + len(self._given)
+            for code in self.codes:
+                for scope in _scopes(code):
+                    self._follow(code, scope)
+
+    def _means(self) -> Iterator[Variable]:
+        for code in self.codes:
+            for scope in _scopes(code):
+                every = (pair for node in code.nodes_of(scope) for pair in set_by(node))
+                yield from (variable(code, scope, name) for name, v in every if _is_mean(v))
+
+    def has(self, code: Code, value: ir.Node) -> bool:
+        """True if an expression may have another value on other ranks."""
+        if isinstance(value, ir.Lambda) or _is_mean(value):
+            return False
+        if isinstance(value, ir.Attribute) and value.attr in DESCRIBES:
+            return False
+        if isinstance(value, ir.Call) and (
+            self.context.name(code, value.func) in TIMERS
+            or ir.last_name(value.func) in self._functions
+        ):
+            return True
+        name = dotted(value)
+        if name is not None and self._is_own(code, name, value):
+            return True
+        return any(self.has(code, each) for each in ir.children(value))
+
+    def _is_own(self, code: Code, name: str, use: ir.Node) -> bool:
+        scope = code.scope(use)
+        found = variable(code, scope, name)
+        given = isinstance(scope, ir.Function) and (scope.name, name) in self._given
+        return found not in self._agreed and (given or found in self._variables)
+
+    def _follow(self, code: Code, scope: Scope) -> None:
+        nodes = code.nodes_of(scope)
+        losses = {name for node in nodes for name in _losses(node)}
+        for node in nodes:
+            for name, value in set_by(node):
+                own = name in losses or self.has(code, value) or self._is_chosen(code, node)
+                if own:
+                    self._variables.add(variable(code, scope, name))
+            returned = node.value if isinstance(node, ir.Return) else None
+            own = returned is not None and self.has(code, returned)
+            if isinstance(scope, ir.Function) and (own or self._is_return_chosen(code, node)):
+                self._functions.add(scope.name)
+            if isinstance(node, ir.Call):
+                self._pass(code, node)
+
+    def _is_chosen(self, code: Code, node: ir.Node) -> bool:
+        """True if a test by such a number decides whether a statement runs."""
+        tests = (each.test for each in code.ancestors(node) if isinstance(each, ir.If))
+        return any(self.has(code, test) for test in tests)
+
+    def _is_return_chosen(self, code: Code, node: ir.Node) -> bool:
+        return isinstance(node, ir.Return) and self._is_chosen(code, node)
+
+    def _pass(self, code: Code, call: ir.Call) -> None:
+        """Note the parameters that get such a number by a call."""
+        own = [i for i, each in enumerate(call.args) if self.has(code, each.value)]
+        if not own:
+            return
+        for other in self.codes:
+            for function in other.functions:
+                if function.name in self._names(code, call):
+                    names = [each.name for each in function.parameters]
+                    names = names[1:] if names[:1] == ["self"] else names
+                    for index in own:
+                        keyword = call.args[index].keyword
+                        given = [keyword] if keyword else names[index : index + 1]
+                        self._given |= {(function.name, n) for n in given if n in names}
+
+    def _names(self, code: Code, call: ir.Call) -> set[str]:
+        """Return what the function of a call may be named: ``__call__`` for an object."""
+        text = dotted(call.func)
+        made = (n for n in ir.walk(code.module) if isinstance(n, ir.Assign))
+        is_object = any(dotted(t) == text for node in made for t in node.targets)
+        return {"__call__" if is_object and text else ir.last_name(call.func) or ""}
+
+
+def _scopes(code: Code) -> Iterator[Scope]:
+    yield code.module
+    yield from code.functions
+
+
+def variable(code: Code, scope: Scope, name: str) -> Variable:
+    """Return a variable, an attribute of an object as one of its class."""
+    return code.path, code.scope(scope) if name.startswith("self.") else scope, name
+
+
+def _is_mean(value: ir.Node) -> bool:
+    return isinstance(value, ir.Call) and ir.last_name(value.func) == MEAN
+
+
+def set_by(node: ir.Node) -> Iterator[tuple[str, ir.Expr]]:
+    """Yield the variables that a node sets, or adds to, with what."""
+    if isinstance(node, ir.Assign):
+        for target in node.targets:
+            elements = target.elements if isinstance(target, ir.Collection) else (target,)
+            yield from ((dotted(each) or "", node.value) for each in elements)
+    elif isinstance(node, ir.AugAssign):
+        yield dotted(node.target) or "", node.value
+    elif isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
+        given = node.args if node.func.attr in _ADDS else ()
+        yield from ((dotted(node.func.value) or "", each.value) for each in given)
+
+
+def _losses(node: ir.Node) -> Iterator[str]:
+    """Yield what gradients are computed of by a call."""
+    func = node.func if isinstance(node, ir.Call) else None
+    if isinstance(func, ir.Attribute) and func.attr == "backward":
+        yield from filter(None, map(dotted, ir.walk(func.value)))
