@@ -200,6 +200,9 @@ _DEVICES = {
     "model.cuda(0, non_blocking=True)": "model.cuda(non_blocking=True)",
     "torch.cuda.set_device(args.gpu)": 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
     "gpu = 0; model.to(gpu)": 'gpu = 0; model.to("cuda")',
+    'model.to(torch.device("cuda", args.gpu))': 'model.to(torch.device("cuda"))',
+    "with torch.cuda.device(args.gpu): pass": "with torch.cuda.device("
+    "torch.cuda.current_device()): pass",
     "model = nn.DataParallel(model)": "",
     'os.environ["CUDA_VISIBLE_DEVICES"] = "1"': "",
     'os.environ["CUDA_VISIBLE_DEVICES"] = args.output': 'os.environ["CUDA_VISIBLE_DEVICES"] = '
@@ -277,6 +280,10 @@ _KEPT = {
     "before that by hand",
     ("    torch.manual_seed(0)", '    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "1")'): "all "
     "ranks would see the same GPUs; leave it to the launcher",
+    ("    torch.manual_seed(0)", '    os.environ["CUDA_VISIBLE_DEVICES"] = str(args.gpu)'): "all "
+    "ranks would see the same GPUs; leave it to the launcher",
+    ("Net().to(device)", "Net().to(args.gpu)"): "this is the number of one GPU; use `cuda`, the "
+    "rank's own, by hand",
     ("optimizer = torch", "model = nn.parallel.DistributedDataParallel(model)"): "the program "
     "trains with DDP; run `fsdplint migrate ddp`",
     (

@@ -65,9 +65,10 @@ TELL_LOCAL = frozenset({*LOCAL_RANKS.values(), GET_NODE_LOCAL_RANK})
 
 # Functions and methods that take a device as their argument of this position and keyword.
 SET_DEVICE = "torch.cuda.set_device"
+DEVICE_CONTEXT = "torch.cuda.device"
 DEVICE_FUNCTIONS: dict[str, tuple[int, str]] = {
     SET_DEVICE: (0, "device"),
-    "torch.cuda.device": (0, "device"),
+    DEVICE_CONTEXT: (0, "device"),
     TORCH_DEVICE: (0, "device"),
 }
 DEVICE_METHODS: dict[str, tuple[int, str]] = {"cuda": (0, "device"), "to": (0, "device")}

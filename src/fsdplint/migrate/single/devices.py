@@ -13,11 +13,12 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
-from fsdplint.knowledge.launch import DEVICE_METHODS, SET_DEVICE
+from fsdplint.knowledge.launch import DEVICE_CONTEXT, DEVICE_METHODS, SET_DEVICE, TORCH_DEVICE
 from fsdplint.migrate.single.launch import is_distributed
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _INDEXED = re.compile(r"cuda:\d+")
+_NUMBER = re.compile(r"gpu|(gpu|cuda|device)_?(id|idx|index|num|number|no)", re.IGNORECASE)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _WHAT = "use the rank's GPU, which is the current one"
 
@@ -78,12 +79,33 @@ def _edit(context: Context, code: Code, node: ir.Node) -> tuple[Edit, tuple[Impo
         if code.slice(node.args[0].value) == local:
             return None
         return code.edit(node.args[0].start, node.args[0].end, local), (imports,)
+    if context.name(code, node.func) == TORCH_DEVICE and len(node.args) == 2:
+        return code.edit(node.args[0].end, node.args[1].end, ""), ()
+    if context.name(code, node.func) == DEVICE_CONTEXT and node.args:
+        imports = Imports(code, node)
+        current = f"{imports.module('torch', 'torch')}.cuda.current_device()"
+        if code.slice(node.args[0].value) == current:
+            return None
+        return code.edit(node.args[0].start, node.args[0].end, current), (imports,)
+    if ir.last_name(node.func) == "to" and any(_is_number(code, each.value) for each in node.args):
+        raise NoFixError("this is the number of one GPU; use `cuda`, the rank's own, by hand")
     if isinstance(node.func, ir.Attribute) and node.func.attr == "cuda" and node.args:
         first = node.args[0]
         if first.keyword in (None, "device") and not _is_flag(first.value):
             following = node.args[1].start if len(node.args) > 1 else first.end
             return code.edit(first.start, following, ""), ()
     return None
+
+
+def _is_number(code: Code, value: ir.Expr) -> bool:
+    """Whether a device is an option or variable that by its name is the number of a GPU."""
+    values = (code.assigned(value) or [value]) if isinstance(value, ir.Name) else [value]
+    arms = [
+        arm
+        for each in values
+        for arm in ((each.body, each.orelse) if isinstance(each, ir.Conditional) else (each,))
+    ]
+    return any(_NUMBER.fullmatch(ir.last_name(arm)) for arm in arms)
 
 
 def _is_visible(target: ir.Expr) -> bool:
@@ -93,8 +115,10 @@ def _is_visible(target: ir.Expr) -> bool:
 
 def _seen(code: Code, assign: ir.Assign) -> Edit | None:
     """Return the edit that removes a fixed choice of GPUs."""
+    if isinstance(assign.value, (ir.Name, ir.Attribute)):
+        return None  # the user chooses, and can choose several
     if not isinstance(assign.value, ir.Constant):
-        return None
+        raise NoFixError("all ranks would see the same GPUs; leave it to the launcher")
     if len(code.block(assign).statements) == 1:
         raise NoFixError("all ranks would see the same GPUs; leave it to the launcher")
     return code.delete_lines(*code.extent(assign))
