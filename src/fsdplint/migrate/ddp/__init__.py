@@ -17,8 +17,8 @@ from fsdplint.migrate.fsdp2.modes import wraps_by_ddp
 from fsdplint.migrate.fsdp2.no_syncs import no_syncs
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.optimizers import early_optimizers
+from fsdplint.migrate.parameter_uses import gathered_reads
 from fsdplint.migrate.pickled import pickled
-from fsdplint.migrate.rank_reads import rank_reads
 from fsdplint.migrate.reshards import reshards
 from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
@@ -42,7 +42,7 @@ ADAPTING = (
         (early_optimizers, _no_syncs, memory_formats, cleared, copies, pickled, double_backward),
     ),
     *map(within, (gathers, loads, reshards, unseen)),
-    *map(within, (unknown_code, unknown_optimizers, rank_reads)),
+    *map(within, (unknown_code, unknown_optimizers, gathered_reads)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.
