@@ -523,7 +523,7 @@ if dist.get_rank() == 0:
     print(sum(p.norm() for p in model.parameters()))
 """
     kept = [e.found.what for e in planned(tmp_path, text).of(Kept) if isinstance(e.found, Kept)]
-    assert kept == ["`build(model)`", "`model.parameters()`"]
+    assert kept == ["`build(model)`", "`p.norm()`"]
 
 
 def test_what_follows_from_a_kept_place_is_not_reported(tmp_path: Path) -> None:

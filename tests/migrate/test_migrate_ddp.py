@@ -729,9 +729,9 @@ def test_an_optimizer_that_a_library_builds_of_a_model_is_kept(
 @pytest.mark.parametrize(
     ("line", "kept"),
     [
-        ("print(sum(p.norm() for p in net.parameters()))", ["`net.parameters()`"]),
-        ("print([(n, p.mean()) for n, p in net.named_parameters()])", ["`net.named_parameters()`"]),
-        ("print(list(net.parameters())[0])", ["`net.parameters()`"]),
+        ("print(sum(p.norm() for p in net.parameters()))", ["`p.norm()`"]),
+        ("print([(n, p.mean()) for n, p in net.named_parameters()])", ["`p.mean()`"]),
+        ("print(list(net.parameters())[0])", ["`list(net.parameters())[0]`"]),
         ("print(sum(p.numel() for p in net.parameters() if p.requires_grad))", []),
         ("print([(n, p.shape) for n, p in net.named_parameters()])", []),
     ],
@@ -884,3 +884,59 @@ def test_a_program_that_is_not_analyzed_to_its_end_is_kept(
     assert entry.found.reason == (
         "the analysis of it ended early (one path exceeds the step limit); migrate it by hand"
     )
+
+
+_ACCUMULATED = """\
+import contextlib
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    for step in range(5):
+        due = step % 2 == 1
+        CONTEXT
+            model(torch.ones(2, 8)).sum().backward()
+        if due:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+_CONTEXTS = {
+    "with contextlib.nullcontext() if due else model.no_sync():": "with contextlib.nullcontext():",
+    "with contextlib.nullcontext() if due or step == last else model.no_sync():": (
+        "model.set_requires_gradient_sync(due or step == last)\n        try:"
+    ),
+    "model.require_backward_grad_sync = due\n        if 1:": (
+        "model.set_requires_gradient_sync(True)\n        if 1:"
+    ),
+    "model.require_backward_grad_sync = step == 4\n        if 1:": (
+        "model.set_requires_gradient_sync(step == 4)\n        if 1:"
+    ),
+}
+
+
+@pytest.mark.parametrize("context", _CONTEXTS)
+def test_no_gradients_remain_that_are_not_reduced(tmp_path: Path, context: str) -> None:
+    plan = planned(tmp_path, _ACCUMULATED.replace("CONTEXT", context))
+    assert f"        {_CONTEXTS[context]}\n            model(" in only_change(plan)
+
+
+_LEFT = """\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+model = torch.nn.Linear(8, 8, bias=False)
+fully_shard(model)
+for factor, sync in ((5.0, False), (1.0, True)):
+    model.zero_grad()
+    model.set_requires_gradient_sync(sync)
+    (factor * model(torch.ones(1, 8)).sum()).backward()
+assert torch.equal(model.weight.grad.full_tensor(), torch.full((8, 8), 6.0))
+"""
+
+
+def test_gradients_that_are_not_reduced_outlive_zero_grad(ranks: Ranks) -> None:
+    assert not report(ranks.run(_LEFT))

@@ -516,3 +516,195 @@ def test_a_batch_size_that_other_code_needs_is_not_divided(
     assert (_PER_RANK in only_change(plan_of(SINGLE, tmp_path, text, {entry.key: first}))) == (
         first == "divide"
     )
+
+
+_WRITTEN = {
+    'log = open("log.txt", "w")': 'log = open("log.txt" if dist.get_rank() == 0 else os.devnull, '
+    '"w")',
+    'open("log.txt")': 'open("log.txt")',
+    'logging.basicConfig(filename="log.txt")': 'logging.basicConfig(filename="log.txt" if '
+    "dist.get_rank() == 0 else os.devnull)",
+    'handler = logging.FileHandler("log.txt")': 'handler = logging.FileHandler("log.txt" if '
+    "dist.get_rank() == 0 else os.devnull)",
+    'writer = SummaryWriter("runs")': 'writer = SummaryWriter("runs" if dist.get_rank() == 0 else '
+    "tempfile.mkdtemp())",
+    'writer = SummaryWriter(comment="a")': 'writer = SummaryWriter(comment="a", log_dir=None if '
+    "dist.get_rank() == 0 else tempfile.mkdtemp())",
+    'np.save("a.npy", loss.item())': "if dist.get_rank() == 0:\n        "
+    'np.save("a.npy", loss.item())',
+    'Path("a").write_text("a")': 'if dist.get_rank() == 0:\n        Path("a").write_text("a")',
+    'save_image(model(batch), "a.png")': "result = model(batch)\n    if dist.get_rank() == 0:\n"
+    '        save_image(result, "a.png")',
+    'picture = Image.new("L", (1, 1)); picture.save("a.png")': "picture = Image.new("
+    '"L", (1, 1)); picture.save("a.png")',
+    'Image.new("L", (1, 1)).save("a.png")': 'if dist.get_rank() == 0:\n        Image.new("L", '
+    '(1, 1)).save("a.png")',
+    'table.to_csv("a.csv")': 'if dist.get_rank() == 0:\n        table.to_csv("a.csv")',
+}
+_LIBRARIES = """\
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from torch.utils.tensorboard import SummaryWriter
+from torchvision.utils import save_image
+"""
+
+
+@pytest.mark.parametrize("line", _WRITTEN)
+def test_one_rank_writes_a_file(tmp_path: Path, line: str) -> None:
+    text = _LIBRARIES + _BEFORE.replace("    torch.save(", f"    {line}\n    torch.save(")
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert f"item())\n    {_WRITTEN[line]}\n    state_dict =" in after
+
+
+def test_a_file_that_is_read_as_well_is_kept(tmp_path: Path) -> None:
+    plan = planned(
+        tmp_path, _BEFORE.replace("    torch.save(", '    open("a", "w+")\n    torch.save(')
+    )
+    assert [e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept)] == [
+        "all ranks write this file; open it on rank 0 only by hand"
+    ]
+
+
+def test_a_helper_that_other_scripts_use_asks_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        'def note(path, text):\n    with open(path, "a") as file:\n        file.write(text)\n',
+        "utf-8",
+    )
+    text = f"import tools\n{_BEFORE}".replace(
+        "    torch.save(", '    tools.note("a", "b")\n    torch.save('
+    )
+    plan = planned(tmp_path, text, {})
+    while questions := plan.of(Question):
+        plan = planned(tmp_path, text, {each.key: "keep" for each in questions})
+    (after,) = [after.text for before, after in plan.files if before.path.endswith("tools.py")]
+    assert not plan.of(Kept)
+    assert (
+        'with open(path if os.environ.get("RANK", "0") == "0" else os.devnull, "a") as file:'
+        in after
+    )
+
+
+_DECIDED = {
+    """\
+        if total < best:
+            best = total
+            torch.save(model.state_dict(), "best.pt")
+        else:
+            break
+""": "        total = mean_over_ranks(total)\n        if total < best:\n",
+    """\
+        if total / 4 < 0.1:
+            break
+""": "        if mean_over_ranks(total / 4) < 0.1:\n",
+    """\
+        if not math.isfinite(total):
+            raise SystemExit
+""": "        total = mean_over_ranks(total)\n        if not math.isfinite(total):\n",
+    """\
+        if time.time() - began > 60:
+            break
+""": "        if mean_over_ranks(time.time() - began) > 60:\n",
+    """\
+        schedule.step(total)
+""": "        total = mean_over_ranks(total)\n        schedule.step(total)\n",
+    """\
+        if stops(total):
+            break
+""": "    value = mean_over_ranks(value)\n    return value < 0.1\n",
+    """\
+        if epoch > 3:
+            break
+""": "        if epoch > 3:\n",
+}
+
+
+def _deciding(lines: str) -> str:
+    text = _BEFORE.replace(
+        "    for epoch in",
+        "    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)\n"
+        '    best, began = float("inf"), time.time()\n    for epoch in',
+    )
+    text = text.replace("        for (batch", "        total = 0.0\n        for (batch")
+    text = text.replace("step()\n", f"step()\n            total += loss.item()\n{lines}")
+    helper = "def stops(value):\n    return value < 0.1\n"
+    return f"import math\nimport time\n{text}".replace("def main", f"{helper}\n\ndef main")
+
+
+@pytest.mark.parametrize("lines", _DECIDED)
+def test_ranks_decide_alike(tmp_path: Path, lines: str) -> None:
+    after = migrated(tmp_path, _deciding(lines), batch_size="keep")
+    assert _DECIDED[lines] in after
+    own = "mean_over_ranks(" in _DECIDED[lines]
+    assert after.count("mean_over_ranks(") == 2 * own
+
+
+def test_ranks_that_stop_early_stop_together(tmp_path: Path, ranks: Ranks) -> None:
+    text = _deciding("        if total > 1.0:\n            break\n").replace(
+        "epoch in range(2)", "epoch in range(20)"
+    )
+    scales = "torch.tensor([[0.1], [5.0]] * 8)"
+    text = text.replace("torch.randn(16, 4)", f"torch.randn(16, 4) * {scales}")
+    text = text.replace("lr=0.1", "lr=1e-4")
+    after = migrated(tmp_path, text, batch_size="keep")
+    file = str(tmp_path / "model.pt")
+    assert not report(ranks.run(after, arguments=["--output", file], process_group=False))
+
+
+_AVERAGES = {
+    "total / len(loader.dataset)": "total / len(loader.sampler)",
+    "100.0 * total / len(data)": "100.0 * total / len(loader.sampler)",
+    "total / len(loader)": "total / len(loader)",
+    "epoch / len(data)": "epoch / len(data)",
+}
+
+
+@pytest.mark.parametrize("average", _AVERAGES)
+def test_sums_of_a_rank_are_divided_by_its_samples(tmp_path: Path, average: str) -> None:
+    after = migrated(tmp_path, _deciding(f"        print({average})\n"), batch_size="keep")
+    assert f"            print({_AVERAGES[average]})\n" in after
+
+
+def test_a_state_is_loaded_after_an_evaluation(tmp_path: Path, ranks: Ranks) -> None:
+    lines = """\
+    with torch.no_grad():
+        model(batch.to(device))
+    model.load_state_dict(torch.load(args.output))
+"""
+    text = _BEFORE.replace("args.output)\n", f"args.output)\n{lines}")
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert "    model.reshard()\n" in after
+    file = str(tmp_path / "model.pt")
+    assert not report(ranks.run(after, arguments=["--output", file], process_group=False))
+
+
+def test_a_dataset_that_takes_no_sampler_is_kept(tmp_path: Path) -> None:
+    text = _BEFORE.replace(
+        "def main",
+        "class Stream(torch.utils.data.IterableDataset):\n    def __iter__(self):\n"
+        "        yield torch.randn(4)\n\n\ndef main",
+    ).replace("TensorDataset(torch.randn(16, 4))", "Stream()")
+    plan = planned(tmp_path, text)
+    assert [e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept)] == [
+        "an `IterableDataset` takes no sampler; have its `__iter__` give each rank its part by hand"
+    ]
+
+
+_HANDLERS = {"pass": 0, "shutil.rmtree(args.output)": 1}
+
+
+@pytest.mark.parametrize("handler", _HANDLERS)
+def test_a_folder_whose_error_is_handled_is_kept(tmp_path: Path, handler: str) -> None:
+    lines = f"    try:\n        os.mkdir(args.output)\n    except OSError:\n        {handler}\n"
+    text = _BEFORE.replace("import argparse", "import argparse\nimport os\nimport shutil")
+    text = text.replace("    torch.manual_seed(0)\n", f"    torch.manual_seed(0)\n{lines}")
+    assert len(planned(tmp_path, text).of(Kept)) == _HANDLERS[handler]
+
+
+def test_a_state_of_the_program_itself_needs_no_file(tmp_path: Path) -> None:
+    line = "    model.load_state_dict({**model.state_dict()})\n"
+    text = _BEFORE.replace("args.output)\n", f"args.output)\n{line}")
+    assert "barrier" not in migrated(tmp_path, text, batch_size="keep")

@@ -198,6 +198,8 @@ def _gathers(
                 base = "state_dict" if state.optimizer is None else "optimizer_state"
                 names[text] = fresh(code, use, base, names.values())
             text = names[text]
+        elif _is_used_beside(code, state, place):
+            text = _call(imports, state, everywhere=True)
         edits.append(_given(code, state, text))
     return [f"{name} = {text}" for text, name in names.items()], edits
 
@@ -209,14 +211,25 @@ def _given(code: Code, state: GatheredState, text: str) -> Edit:
     return add_argument(code, state.node, f"{state.keyword}={text}")
 
 
-def _call(imports: Imports, state: GatheredState) -> str:
+def _is_used_beside(code: Code, state: GatheredState, place: ir.Stmt) -> bool:
+    """True if a variable that the state is taken for is read outside of ``place``, too."""
+    taken = code.statement(state.node)
+    targets = taken.targets if isinstance(taken, ir.Assign) else ()
+    names = {target.id for target in targets if isinstance(target, ir.Name)}
+    nodes = code.nodes_of(code.scope(state.node)) if names else ()
+    uses = [n for n in nodes if isinstance(n, ir.Name) and n.id in names and n not in targets]
+    return any(not place.start <= use.start < place.end for use in uses)
+
+
+def _call(imports: Imports, state: GatheredState, *, everywhere: bool = False) -> str:
     if state.gather:
         return state.gather
     of = state.model if state.optimizer is None else f"{state.model}, {state.optimizer}"
     kind = "model" if state.optimizer is None else "optimizer"
     get = imports.name(HELPERS, f"get_{kind}_state_dict")
     options = imports.name(HELPERS, "StateDictOptions")
-    return f"{get}({of}, options={options}(full_state_dict=True, cpu_offload=True))"
+    offload = "" if everywhere else ", cpu_offload=True"  # gives other ranks nothing
+    return f"{get}({of}, options={options}(full_state_dict=True{offload}))"
 
 
 def _check_available(code: Code, state: GatheredState, place: ir.Stmt) -> None:

@@ -58,6 +58,8 @@ ELEMENTWISE = frozenset(
 )
 
 STACK = "torch.stack"
+# Functions of a tensor whose result is none, apart from those that ask for its form.
+GIVES_NO_TENSOR = frozenset({"torch.save", "torch.equal", "torch.allclose", "torch.load"})
 
 TENSOR = "torch.Tensor"
 # Functions whose result is a tensor of its own, no module's.

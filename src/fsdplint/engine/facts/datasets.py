@@ -51,7 +51,7 @@ def is_fixed(program: Program, dataset: Object, seeded: bool) -> bool:
         return is_fixed_dataset(dataset.cls.name)
     if not isinstance(dataset.cls, ClassValue) or dataset.cls.opaque():
         return False
-    if _is_iterable(dataset):
+    if is_iterable(dataset):
         return _is_fixed_stream(program, dataset, dataset.cls, given)
     return _is_fixed_class(program, dataset.cls, seeded)
 
@@ -62,11 +62,12 @@ def streamed_rows(dataset: Value | None) -> Object | None:
         return None
     if _is_rows(dataset):
         return dataset if _is_streamed(dataset) else None
-    held = [followed(value) for value in dataset.attrs.values()] if _is_iterable(dataset) else []
+    held = [followed(value) for value in dataset.attrs.values()] if is_iterable(dataset) else []
     return next((each for each in held if isinstance(each, Object) and _is_rows(each)), None)
 
 
-def _is_iterable(dataset: Object) -> bool:
+def is_iterable(dataset: Object) -> bool:
+    """True if a dataset yields its samples in an order of its own, without a sampler."""
     return any(name.endswith("IterableDataset") for name in class_names(dataset.cls))
 
 

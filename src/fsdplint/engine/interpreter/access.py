@@ -251,6 +251,7 @@ def subscript(state: PathState, node: ir.Subscript, frame: Frame) -> Value:
     index = state.evaluate(node.index, frame)
     # Only for a slice: an element chosen by the rank may have parts that are equal on all ranks.
     is_slice = isinstance(node.index, ir.Opaque)
+    tensors.operated(state, "[]", (value, index), node, frame)
     if is_slice and isinstance(value, Object) and taint_of(index) & Taint.RANK:
         return _rows_of_rank(state, value)
     if is_slice and (source := sliced(value)) is not None:
@@ -274,6 +275,8 @@ def item(state: PathState, value: Value, index: Value) -> Value:
         return entry(state, value, index)
     if isinstance(value, Parameters):
         return value
+    if tensors.is_of_unit(value) and (whole := tensors.tensor_of(state, value)) is not None:
+        return tensors.vague(whole, "[]") or state.unknown()
     if isinstance(value, Symbol) and value.name == ENVIRONMENT:
         return environment(state, index)
     if isinstance(value, Symbol) and value.name.endswith(_NAMESPACE):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import access, optimizers, tracking
+from fsdplint.engine.interpreter import access, optimizers, tensors, tracking
 from fsdplint.engine.interpreter.definitions import instantiate
 from fsdplint.engine.interpreter.differing import places
 from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall
@@ -90,7 +90,7 @@ def evaluate_callee(state: PathState, node: ir.Expr, frame: Frame) -> Value:
     if not isinstance(node, ir.Attribute):
         return state.evaluate(node, frame)
     given = state.evaluate(node.value, frame)
-    receiver = followed(given)
+    receiver = tensors.in_choice(given) or followed(given)
     if isinstance(receiver, Object) and node.attr not in receiver.attrs:
         cls = receiver.cls
         wraps = node.attr in WRAPPED and receiver.sharded

@@ -250,6 +250,24 @@ class Read(Occurrence):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Operation(Occurrence):
+    """An operation on parameters or gradients of modules, or on what is computed from them.
+
+    It is outside of all forward passes, in which parameters are whole.
+
+    Attributes:
+        name: a method's own name, a function's canonical one, that of an operator with "=" if it is
+            in place, "[]", "[]=", or "format".
+        operands: all that it gets.
+        held: the tensors of modules that each operand is, or holds.
+    """
+
+    name: str
+    operands: tuple[Value, ...]
+    held: tuple[tuple[Tensor, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Use(Occurrence):
     """A use of tracked objects, or of parts of them, other than in the program's own code.
 
@@ -275,6 +293,7 @@ class Trace:
         keys: the long keys of conditions, each with the number that stands for it in others.
         escapes: the objects that unknown code was given, which no rule reports by themselves.
         reads: where this rank's part of a number was read.
+        operations: those on tensors of modules, in order.
         combined: when such numbers went to code that may combine those of all ranks.
         uses: the uses of tracked objects, such as a module whose weights are not initialized yet.
         called: the functions and methods of libraries and of unknown code that were called, in
@@ -300,6 +319,7 @@ class Trace:
     complete: bool = True
     escapes: list[Escape] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
     combined: list[int] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
     called: list[tuple[int, str]] = field(default_factory=list)

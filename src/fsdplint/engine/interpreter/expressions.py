@@ -107,6 +107,7 @@ def not_(state: PathState, node: ir.Not, frame: Frame) -> Value:
 
 def compare(state: PathState, node: ir.Compare, frame: Frame) -> Value:
     left, right = state.evaluate(node.left, frame), state.evaluate(node.right, frame)
+    tensors.operated(state, node.op, (left, right), node, frame)
     found = tensors.compared(state, node.op, left, right)
     found = found or releases.compared(state, node.op, left, right)
     outcome = found or comparison.compare(node.op, left, right)
@@ -129,8 +130,11 @@ def bin_op(state: PathState, node: ir.BinOp, frame: Frame) -> Value:
     else:
         if frame.loops and (kept := tensors.accumulated(state, node.op, right)) is not None:
             state.sums[node] = kept
+        tensors.operated(state, node.op, (left, right), node, frame)
         made = tensors.binary(state, node.op, left, right)
+        made = tensors.made_by(state, made, node, frame)
         if made is not None:
+            _note_product(state, node, left, right, made, frame)
             return made
     taint = taint_of(left, right)
     result = state.unknown(taint, key=(node.op, key_of(left), key_of(right)))
@@ -138,10 +142,16 @@ def bin_op(state: PathState, node: ir.BinOp, frame: Frame) -> Value:
         result.differs = differing(left, *parts(right))
     if node.op == "Divide":
         tensors.divided(state, left, right, result, node, frame)
+    _note_product(state, node, left, right, result, frame)
+    return result
+
+
+def _note_product(
+    state: PathState, node: ir.BinOp, left: Value, right: Value, result: Value, frame: Frame
+) -> None:
     if node.op == "MatrixMultiply":
         given = Arguments([left, right], {})
         state.note(Call, node, frame, MATMUL, None, given, result)
-    return result
 
 
 def _is_pattern(node: ir.Expr) -> bool:
@@ -178,6 +188,8 @@ def formatted(state: PathState, node: ir.FormattedString, frame: Frame) -> Value
         # A tensor with a format specification raises an error instead.
         if frame.unit.text[place.end : place.end + 1] in ("}", ")", ","):
             tensors.look(state, value, place, frame)
+        else:
+            tensors.operated(state, "format", (value,), place, frame)
     known = [value.value for value in values if isinstance(value, Const)]
     if len(known) == len(values) and len(node.literals) == len(values) + 1:
         pieces = [text + str(value) for text, value in zip(node.literals, known, strict=False)]

@@ -57,6 +57,7 @@ def aug_assign(state: PathState, node: ir.AugAssign, frame: Frame) -> Flow:
     old = followed(state.evaluate(node.target, frame))
     value = state.evaluate(node.value, frame)
     extra = followed(value)
+    tensors.operated(state, f"{node.op}=", (old, value), node, frame)
     if isinstance(old, Sequence) and isinstance(extra, Sequence):
         extend(state, old, extra, in_loop=frame.loops > 0)
         state.note_change()

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import cast
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter import access, tracking
+from fsdplint.engine.interpreter import access, tensors, tracking
 from fsdplint.engine.interpreter.elements import (
     EVERY,
     container_items,
@@ -190,6 +190,7 @@ def _store_item(state: PathState, target: ir.Subscript, value: Value, frame: Fra
     owner = followed(state.evaluate(target.value, frame))
     state.note_change(owner)
     index = state.evaluate(target.index, frame)
+    tensors.operated(state, "[]=", (owner,), target, frame)
     if isinstance(owner, Mapping):
         store_key(owner, index, value)
     elif isinstance(owner, Sequence):

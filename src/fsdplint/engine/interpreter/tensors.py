@@ -6,11 +6,12 @@ combine theirs. Reading a partial number as if it were global is what rules repo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Items
 from dataclasses import replace
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.events import Divided, Read
+from fsdplint.engine.interpreter.events import Divided, Operation, Read
 from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
@@ -18,6 +19,7 @@ from fsdplint.engine.interpreter.values import (
     Choice,
     Condition,
     Const,
+    Mapping,
     Object,
     Parameters,
     Sequence,
@@ -31,6 +33,9 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge import tensors as known
 from fsdplint.knowledge.collectives import CLIP_GRAD_NORM, GET_TOTAL_NORM
+
+# The time of a tensor that was gathered: before all sharding.
+_WHOLE = -1
 
 
 def tensor_of(state: PathState, value: Value) -> Tensor | None:
@@ -66,7 +71,51 @@ def attribute(state: PathState, value: Value, name: str) -> Value | None:
     """Return ``p.grad`` or ``p.data``; a view of a reduced number is that number."""
     if name not in ("grad", "data") or not isinstance(value, (Tensor, Parameters, StateDict)):
         return None
+    if state.in_forward and name == "data" and isinstance(value, Parameters):
+        return value
     return tensor_of(state, value)
+
+
+def is_of_unit(value: Value) -> bool:
+    """True if a value is a tensor, or a parameter that is reached by attributes of a unit."""
+    if isinstance(value, Object):
+        module = _module_of(value)
+        return module is not None and any(m.sharded for m in (module, *module.ancestors()))
+    return isinstance(value, Tensor)
+
+
+def operated(
+    state: PathState, name: str, operands: Iterable[Value], node: ir.Node, frame: Frame
+) -> None:
+    """Note an operation if an operand is a tensor of a module, or holds one."""
+    if state.in_forward or state.importing:
+        return
+    given = tuple(operands)
+    held = tuple(tuple(held_tensors(state, value)) for value in given)
+    if any(held):
+        site = state.site(node, frame)
+        state.trace.operations.append(Operation(state.tick(), site, name, given, held))
+
+
+def made_by(state: PathState, made: Value | None, node: ir.Node, frame: Frame) -> Value | None:
+    """Return the result of an operation with its place, if it is the first on a parameter."""
+    if isinstance(made, Tensor) and made.source is None:
+        return replace(made, source=state.site(node, frame))
+    return made
+
+
+def held_tensors(state: PathState, value: Value) -> Iterator[Tensor]:
+    """Yield the tensors of modules that a value is, or that are elements of it."""
+    inner = followed(value)
+    parts: tuple[Value, ...] = (value,)
+    if isinstance(inner, Sequence):
+        parts = (*inner.items, *inner.rest)
+    elif isinstance(inner, Mapping):
+        parts = (*inner.items.values(), *inner.rest)
+    for part in parts:
+        tensor = None if isinstance(part, (Const, Symbol)) else _plainly(state, part)
+        if tensor is not None:
+            yield tensor
 
 
 def method(
@@ -75,11 +124,22 @@ def method(
     """Return the result of a tensor's method, None if nothing is known of it."""
     if name == "item" and tensor.partial:
         return look(state, tensor, node, frame)
+    if name == "full_tensor" and not tensor.partial:
+        return replace(tensor, time=_WHOLE, vague=True)
     reduction = known.REDUCTIONS.get(name)
+    if reduction is not None and tensor.time == _WHOLE:
+        return None
     if reduction is not None:
         return _reduced(state, tensor, reduction, arguments, node, frame)
     keeps = known.VIEWS if tensor.partial else known.ELEMENTWISE
-    return tensor if name in keeps else None
+    return tensor if name in keeps else vague(tensor, name)
+
+
+def vague(tensor: Tensor, name: str) -> Tensor | None:
+    """Return the result of an operation that is not known; None if it is no tensor."""
+    if name in known.NUMBERS or name in known.DESCRIBES or name.startswith("__"):
+        return None
+    return replace(tensor, partial="", reduced=None, vague=True)
 
 
 def function(
@@ -93,21 +153,40 @@ def function(
         return _OVER_SEQUENCES[name](state, arguments, node, frame)
     tensor = _plainly(state, first)
     if tensor is None:
-        return None
+        return _of_others(state, name, arguments.args)
     if name in known.READING_FUNCTIONS and tensor.partial:
         return look(state, tensor, node, frame)
     if name in known.REDUCING_FUNCTIONS:
         rest = Arguments(others, arguments.keywords)
         reduction = known.REDUCING_FUNCTIONS[name]
         return _reduced(state, tensor, reduction, rest, node, frame)
-    return tensor if name in known.ELEMENTWISE_FUNCTIONS and not tensor.partial else None
+    if name in known.ELEMENTWISE_FUNCTIONS and not tensor.partial:
+        return tensor
+    return _of_others(state, name, [tensor])
+
+
+def _of_others(state: PathState, name: str, operands: Items[Value]) -> Tensor | None:
+    """Return the result of a function of PyTorch that is not known, but computes on tensors."""
+    computes = name.startswith("torch.") and known.computes_alone(name)
+    if not computes or name in known.GIVES_NO_TENSOR:
+        return None
+    held = (tensor for value in operands for tensor in held_tensors(state, value))
+    made = next(held, None)
+    return None if made is None else vague(made, "")
 
 
 def _plainly(state: PathState, value: Value) -> Tensor | None:
-    """Return the tensor that a value is, if every option of a choice is a tensor."""
+    """Return the tensor that a value is; of a choice it is vague, unless each option is one."""
     if isinstance(value, Choice) and not isinstance(followed(value), Tensor):
-        return None
+        return in_choice(value)
     return tensor_of(state, value)
+
+
+def in_choice(value: Value) -> Tensor | None:
+    """Return a tensor that a choice may be, of which no more is known."""
+    options = value.options if isinstance(value, Choice) else ()
+    found = next((option for option in options if isinstance(option, Tensor)), None)
+    return None if found is None else vague(found, "")
 
 
 def _reduced(
@@ -124,14 +203,15 @@ def _reduced(
     of maxima; a reduction along a dimension, or with unknown options, gives no number.
     """
     listed = len(arguments.args) > reduction.options or arguments.open
-    if listed or arguments.keywords.keys() - known.OPTIONS:
-        return None
+    if listed or tensor.vague or arguments.keywords.keys() - known.OPTIONS:
+        return vague(tensor, "")
     kind = reduction.kind
     if kind == "norm":
         order = arguments.get(0, "p") or arguments.keywords.get("ord")
         kind = "max" if order is not None and is_infinite(order) else kind
     if tensor.partial:
-        return tensor if tensor.partial == kind and kind in known.IDEMPOTENT else None
+        same = tensor.partial == kind and kind in known.IDEMPOTENT
+        return tensor if same else vague(tensor, "")
     return replace(tensor, partial=kind, reduced=state.site(node, frame))
 
 
@@ -163,8 +243,9 @@ def _stacked(state: PathState, arguments: Arguments, *_: object) -> Value | None
 def _summed(state: PathState, arguments: Arguments, *_: object) -> Value | None:
     """Return the result of ``sum``: sums stay partial, a sum of norms has no meaning."""
     tensor = _elements(state, arguments.args[0])
-    linear = tensor is not None and tensor.partial in (*known.LINEAR, "any")
-    return tensor if linear else None
+    if tensor is None:
+        return None
+    return tensor if tensor.partial in (*known.LINEAR, "any") else vague(tensor, "")
 
 
 def _picked(state: PathState, arguments: Arguments, *_: object) -> Value | None:
@@ -234,18 +315,21 @@ def binary(state: PathState, op: str, left: Value, right: Value) -> Value | None
     An operator on shards gives a shard; sums that are added or scaled by a constant stay partial.
     """
     one, other = _plainly(state, left), _plainly(state, right)
-    partial = [tensor for tensor in (one, other) if tensor is not None and tensor.partial]
-    if not partial:
-        shard = one or other
-        return shard if shard is not None and op != "MatrixMultiply" else None
-    kind = partial[0].partial
-    if kind not in known.LINEAR or any(tensor.partial != kind for tensor in partial):
+    found = [tensor for tensor in (one, other) if tensor is not None]
+    partial = [tensor for tensor in found if tensor.partial]
+    if not found:
         return None
+    if not partial:
+        same = op != "MatrixMultiply" and not any(tensor.vague for tensor in found)
+        return found[0] if same else vague(found[0], "")
+    kind = partial[0].partial
+    if kind not in known.LINEAR or any(tensor.partial != kind for tensor in found):
+        return vague(found[0], "")
     if len(partial) == 2:
-        return partial[0] if op in ("Add", "Subtract") else None
+        return partial[0] if op in ("Add", "Subtract") else vague(found[0], "")
     scalar = followed(right if one is partial[0] else left)
     scaled = op == "Multiply" or (op == "Divide" and one is partial[0])
-    return partial[0] if scaled and isinstance(scalar, Const) else None
+    return partial[0] if scaled and isinstance(scalar, Const) else vague(found[0], "")
 
 
 def compared(state: PathState, op: str, left: Value, right: Value) -> Value | None:
@@ -254,7 +338,7 @@ def compared(state: PathState, op: str, left: Value, right: Value) -> Value | No
         return None
     one, other = _plainly(state, left), _plainly(state, right)
     found = [tensor for tensor in (one, other) if tensor is not None]
-    if not found:
+    if not found or any(tensor.vague for tensor in found):
         return None
     return state.unknown() if any(tensor.partial for tensor in found) else found[0]
 
@@ -262,8 +346,10 @@ def compared(state: PathState, op: str, left: Value, right: Value) -> Value | No
 def accumulated(state: PathState, op: str, added: Value) -> Value | None:
     """Return the value of ``total += added`` in a loop: sums of partial sums stay partial."""
     tensor = _plainly(state, added)
-    linear = tensor is not None and tensor.partial in known.LINEAR
-    return tensor if linear and op == "Add" else None
+    if tensor is None:
+        return None
+    linear = tensor.partial in known.LINEAR and op == "Add"
+    return tensor if linear else vague(tensor, "") if tensor.vague else None
 
 
 def divided(

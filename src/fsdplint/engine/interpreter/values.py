@@ -328,12 +328,17 @@ class Tensor:
         partial: how the ranks would have to combine their parts, e.g. "sum", if it is a number that
             was reduced from a shard; "" for a shard.
         reduced: where it was reduced.
+        vague: of the operation that made it no more is known than that the result of one on a
+            DTensor is a DTensor.
+        source: the first operation on a parameter that it comes from, None for a parameter.
     """
 
     module: Object
     time: int
     partial: str = ""
     reduced: Site | None = None
+    vague: bool = False
+    source: Site | None = None
     taint: Taint = Taint.NONE
 
 

@@ -35,6 +35,8 @@ _FORWARD = re.compile(r"\.\s*forward\b")
 _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
 # A weight of a layer inside another one that is multiplied, or given to a function that does not
 # initialize it (`normal_`). That of a layer itself is used in its own forward.
+# A change of a parameter's data, which is lost in a forward of FSDP2's.
+_CHANGED_DATA = re.compile(r"\.data(\s*=[^=]|\.\w+_\()")
 _USED_WEIGHT = re.compile(r"(?:@|(?<!_)[(,])\s*\w+\.\w[\w.]*\.weight\b")
 # A class in a type test is not called, so it does not make the code reach sharding.
 _TYPE_TEST = re.compile(
@@ -118,7 +120,8 @@ class Unit:
             the variables beside them.
         top: the code outside of functions and classes.
         follows_forward: what a forward does matters, since the file reads some module's
-            ``.forward``, other than ``super()``'s, or uses a weight outside of its layer.
+            ``.forward``, other than ``super()``'s, uses a weight outside of its layer, or
+            changes the data of a parameter.
         counters: attributes that some statement of the file counts up or down.
         registers: a decorated function shards, so that importing the file may register it.
         lowered: the IR, once it is needed.
@@ -143,7 +146,9 @@ class Unit:
         self.counters = frozenset(_COUNTER.findall(code))
         forwards = len(_FORWARD.findall(code))
         direct = forwards > len(_SUPER_FORWARD.findall(code))
-        self.follows_forward = direct or _USED_WEIGHT.search(code) is not None
+        self.follows_forward = direct or any(
+            pattern.search(code) is not None for pattern in (_USED_WEIGHT, _CHANGED_DATA)
+        )
         self.top = _Sketch(self, code).take()
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fsdplint.migrate.copies import copies
 from fsdplint.migrate.ddp.evaluations import evaluations
 from fsdplint.migrate.ddp.leftovers import leftovers
@@ -11,25 +13,36 @@ from fsdplint.migrate.ddp.wrappers import wrappers
 from fsdplint.migrate.double_backward import double_backward
 from fsdplint.migrate.factories import factories
 from fsdplint.migrate.formats import memory_formats
+from fsdplint.migrate.fsdp2.modes import wraps_by_ddp
+from fsdplint.migrate.fsdp2.no_syncs import no_syncs
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.optimizers import early_optimizers
+from fsdplint.migrate.parameter_uses import gathered_reads
 from fsdplint.migrate.pickled import pickled
-from fsdplint.migrate.rank_reads import rank_reads
 from fsdplint.migrate.reshards import reshards
 from fsdplint.migrate.rules import fixes_of, within
 from fsdplint.migrate.states import gathers, loads, unseen
-from fsdplint.migrate.step import Migration
+from fsdplint.migrate.step import Context, Found, Migration
 from fsdplint.migrate.tidy import FULL, tidied
 from fsdplint.migrate.unknown_code import unknown_code
 from fsdplint.migrate.unknown_optimizers import unknown_optimizers
+
+
+def _no_syncs(context: Context) -> Iterator[Found]:
+    """Yield what becomes of each `no_sync`, once the models are known by the calls that shard."""
+    yield from () if wraps_by_ddp(context) else no_syncs(context)
+
 
 # Steps on programs whose model is sharded by now.
 ADAPTING = (
     fixes_of("fsdp1-api-on-fsdp2-model"),
     factories,
-    *map(within, (early_optimizers, memory_formats, cleared, copies, pickled, double_backward)),
+    *map(
+        within,
+        (early_optimizers, _no_syncs, memory_formats, cleared, copies, pickled, double_backward),
+    ),
     *map(within, (gathers, loads, reshards, unseen)),
-    *map(within, (unknown_code, unknown_optimizers, rank_reads)),
+    *map(within, (unknown_code, unknown_optimizers, gathered_reads)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.

@@ -12,6 +12,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.ddp import CLASS, METHODS, PROMISE, SYNC_ATTRIBUTE, ZERO
 from fsdplint.knowledge.names import FSDP2_MODULE
+from fsdplint.migrate.fsdp2.no_syncs import EACH, REMAIN, may_remain
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _SETTER = "set_requires_gradient_sync"
@@ -95,6 +96,9 @@ def _set_sync(code: Code, assign: ir.Assign) -> Change:
         code.edit(target.value.end, assign.value.start, f".{_SETTER}("),
         code.edit(assign.value.end, assign.end, ")"),
     )
+    if may_remain(code, assign):
+        edits = (edits[0], code.edit(assign.value.start, assign.end, "True)"))
+        return Change(code.span(assign), EACH, edits, differs=REMAIN)
     what = f"turn gradient reduction on and off with `{_SETTER}`"
     return Change(code.span(assign), what, edits)
 

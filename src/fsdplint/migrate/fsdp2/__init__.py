@@ -33,7 +33,6 @@ from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.variables import launch_variables
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.gradients import cleared
-from fsdplint.migrate.rank_reads import rank_reads
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.step import Migration
 from fsdplint.migrate.unknown_code import unknown_code
@@ -45,7 +44,7 @@ FSDP2 = Migration(
         *(shared_names, aliases, choices, meshes, norms, optimizer_norms, corrected),
         *(states, full_params, wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, no_syncs, unwraps, unit_names),
-        *map(within, (cleared, unknown_code, unknown_optimizers, rank_reads, reductions)),
+        *map(within, (cleared, unknown_code, unknown_optimizers, reductions)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
         *(launch_variables, environment, trainers, trainer_lines),
         *(strategies, early_optimizers, config_files, libraries),

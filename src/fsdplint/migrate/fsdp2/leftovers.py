@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from fsdplint.engine import ir
 from fsdplint.knowledge.names import FSDP1
 from fsdplint.migrate.fsdp2.accelerate import still_apart
+from fsdplint.migrate.parameter_uses import parameter_uses
+from fsdplint.migrate.rules import within
 from fsdplint.migrate.step import Context, Found, Kept
 
 _NAMES = (FSDP1, FSDP1.rpartition(".")[2])
@@ -19,6 +21,7 @@ _DERIVED = (
 def leftovers(context: Context) -> Iterator[Found]:
     """Yield each use of FSDP1's class, each text that is its name, and models prepared alone."""
     yield from still_apart(context)
+    yield from within(parameter_uses)(context)
     for code in context.codes("FullyShardedDataParallel", "FSDP"):
         for node in ir.walk(code.module):
             named = isinstance(node, ir.Constant) and node.value in _NAMES

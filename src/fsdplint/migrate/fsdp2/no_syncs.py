@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -18,6 +19,12 @@ from fsdplint.migrate.states import sharded_names
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 from fsdplint.rules.no_sync_under_fsdp2 import sync_last_micro_batch
 
+EACH = "reduce the gradients of each micro-batch"
+REMAIN = (
+    "FSDP2 keeps gradients that are not reduced through `zero_grad()`, so that those of the "
+    "micro-batches that remain at the end of an epoch would be added to the next step's"
+)
+_LAST = re.compile(r"len\(|last|final|end_of|total|num_batches", re.IGNORECASE)
 _METHOD = "no_sync"
 _HELPER = "without_gradient_sync"
 _DEFINITION = f'''@{{}}
@@ -50,7 +57,7 @@ def no_syncs(context: Context) -> Iterator[Found]:
     for code, method, use in _uses(context):
         is_call = isinstance(use, ir.Call)
         names = named.get((code.path, code.scope(method)), {})
-        known = use in sharded or (not is_call and code.slice(method.value) in names)
+        known = use in sharded or code.slice(method.value) in names
         if early and not is_call:
             continue  # what the wrappers wrap is known by the calls that shard it
         if known or use not in others:
@@ -88,12 +95,36 @@ def _changed(
     question = Question(span, "no-sync", text, ("yes", "no"))
     if not known and context.decided(question) == "no":
         return None
+    if may_remain(code, use):
+        return _reduced(code, use)
     fix = Declined("") if of_ddp else sync_last_micro_batch(code, use)
     if isinstance(fix, Fix):
         return Change(span, fix.title, fix.edits)
     if fix.reason and isinstance(code.parent(use), ir.WithItem):
         raise NoFixError(fix.reason)
     return _by_helper(context, code, method, use)
+
+
+def may_remain(code: Code, use: ir.Node) -> bool:
+    """Whether micro-batches may remain at the end of an epoch, whose gradients nothing reduces.
+
+    They do where a step is due after each ``n`` of them, but not after the last one.
+    """
+    tests = [each.test for each in code.ancestors(use) if isinstance(each, (ir.If, ir.Conditional))]
+    if isinstance(use, ir.Assign):
+        tests.append(use.value)
+    names = (each for test in tests for each in ir.walk(test) if isinstance(each, ir.Name))
+    parts = [*tests, *(value for name in names for value in code.assigned(name))]
+    counts = any(isinstance(n, ir.BinOp) and n.op == "Modulo" for p in parts for n in ir.walk(p))
+    return counts and not any(_LAST.search(code.slice(part)) for part in parts)
+
+
+def _reduced(code: Code, use: ir.Call | ir.Attribute) -> Change:
+    """Reduce the gradients of each micro-batch."""
+    imports = Imports(code, use)
+    text = imports.name("contextlib", "nullcontext") + "()" * isinstance(use, ir.Call)
+    edit = code.edit(use.start, use.end, text)
+    return Change(code.span(use), EACH, (edit,), (imports,), REMAIN)
 
 
 def _by_helper(

@@ -26,7 +26,7 @@ def unit_names(context: Context) -> Iterator[Found]:
 
 def _is_name(node: ir.Constant) -> bool:
     text = node.value
-    return isinstance(text, str) and " " not in text and any(name in text for name in _NAMES)
+    return isinstance(text, str) and not {*_NAMES}.isdisjoint(text.split("."))
 
 
 def _only_cleans(code: Code, node: ir.Node) -> bool:

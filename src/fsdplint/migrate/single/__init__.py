@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fsdplint.migrate.ddp import ADAPTING, TOLERATED, UNRELATED
 from fsdplint.migrate.ddp.prefixes import prefixes
 from fsdplint.migrate.rules import within
+from fsdplint.migrate.single.averages import averages
 from fsdplint.migrate.single.data import data
 from fsdplint.migrate.single.decisions import decisions
 from fsdplint.migrate.single.devices import devices, numbered
@@ -46,6 +47,7 @@ SINGLE = Migration(
         files,
         outputs,
         decisions,
+        averages,
     ),
     frozenset(),
     tidied(*FULL, "DistributedSampler("),

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.datasets import is_iterable
 from fsdplint.engine.facts.samplers import distributed_samplers, drawn_from
 from fsdplint.engine.facts.training_loops import Training, loader_name, trainings
 from fsdplint.engine.interpreter.events import Call, Shard
-from fsdplint.engine.interpreter.values import Const
+from fsdplint.engine.interpreter.values import Const, Object
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import add_argument, argument_of
@@ -33,6 +34,7 @@ _SHARED = (
     "it also makes a loader that the model is not trained on, which each rank needs whole; make "
     "the two by separate calls by hand"
 )
+_IN_ITER = "have its `__iter__` give each rank its part by hand"
 _SEED = "initial_seed() +"
 
 
@@ -117,6 +119,9 @@ def _divided(context: Context, training: Training) -> Iterator[Found]:
 
 
 def _sampled(context: Context, training: Training, loader: _Loader) -> Change:
+    streamed = training.loader.argument(0, "dataset")
+    if isinstance(streamed, Object) and is_iterable(streamed):
+        raise NoFixError(f"an `IterableDataset` takes no sampler; {_IN_ITER}")
     span = loader.code.span(loader.call)
     sized = training.loader.argument(1, "batch_size") is not None
     divides = sized and _divides(context, loader)
@@ -163,10 +168,12 @@ def _edits(
     text = f"{sampler}({dataset}{'' if shuffled else ', shuffle=False'})"
     unpacked: dict[str, str] = {}
     given = [each for each in call.args if each.keyword in ("shuffle", "sampler")]
+    plain = [each for each in call.args if each.keyword is None and not each.star]
+    given += plain[2:3]
     later = _unset(code, given)
     if later is not None:
         edits.append(code.edit(later.start, later.end, f"{sampler}({dataset})"))
-    elif len(given) > 1 or sum(each.keyword is None and not each.star for each in call.args) > 2:
+    elif len(given) > 1 or len(plain) > 3:
         raise NoFixError(f"`{code.short(call)}` passes `shuffle` in an unusual way; {_BY_HAND}")
     if later is not None:
         pass

@@ -11,6 +11,7 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.helpers import defined
+from fsdplint.migrate.single.deciding import deciding
 from fsdplint.migrate.single.own_numbers import MEAN, OwnNumbers, Variable, set_by, variable
 from fsdplint.migrate.single.rank_zero import is_guarded, start
 from fsdplint.migrate.step import Change, Context, Found, attempt
@@ -28,7 +29,6 @@ _ORDERS = frozenset({"LessThan", "LessThanEqual", "GreaterThan", "GreaterThanEqu
 _TESTS = frozenset({"math.isfinite", "math.isinf", "math.isnan", "numpy.isfinite", "numpy.isnan"})
 _PLATEAU = "ReduceLROnPlateau"
 _WHAT = "decide by the mean over all ranks, since each has a number of its own"
-_WAYS_ON = (ir.Break, ir.Continue, ir.Return, ir.Raise, ir.Assign, ir.AugAssign)
 
 
 def decisions(context: Context) -> Iterator[Found]:
@@ -37,7 +37,8 @@ def decisions(context: Context) -> Iterator[Found]:
         return
     agreed: set[Variable] = set()
     done: set[ir.Expr] = set()
-    while (found := _first(context, OwnNumbers(context, agreed), done)) is not None:
+    matters = deciding(list(context.codes("")))
+    while (found := _first(context, OwnNumbers(context, agreed), matters, done)) is not None:
         code, statement, operand = found
         done.add(operand)
         rebinds = _rebinds(code, statement, operand)
@@ -47,7 +48,7 @@ def decisions(context: Context) -> Iterator[Found]:
 
 
 def _first(
-    context: Context, own: OwnNumbers, done: Collection[ir.Expr]
+    context: Context, own: OwnNumbers, matters: Collection[ir.Node], done: Collection[ir.Expr]
 ) -> tuple[Code, ir.Node, ir.Expr] | None:
     """Return the first statement that decides by such a number, and the number.
 
@@ -56,7 +57,9 @@ def _first(
     """
     for code in own.codes:
         for node in ir.walk(code.module):
-            found = [e for e in _operands(context, own, code, node) if e not in done]
+            asks = node in matters or isinstance(node, ir.Expression)
+            every = _operands(context, own, code, node) if asks else ()
+            found = [each for each in every if each not in done]
             if found and not is_guarded(code, node):
                 set_here = {name for n in ir.walk(node) for name, _ in set_by(n)}
                 return code, node, min(found, key=lambda e: dotted(e) in set_here)
@@ -65,10 +68,11 @@ def _first(
 
 def _operands(context: Context, own: OwnNumbers, code: Code, node: ir.Node) -> Iterator[ir.Expr]:
     """Yield the numbers of each rank's own that a statement decides by."""
+    test: ir.Expr | None = None
     if isinstance(node, (ir.If, ir.While)):
-        test: ir.Expr | None = node.test if _matters(node) else None
-    else:
-        test = node.value if isinstance(node, (ir.Assign, ir.Return)) else None
+        test = node.test
+    elif isinstance(node, (ir.Assign, ir.Return)):
+        test = node.value
     for each in () if test is None else ir.walk(test):
         if isinstance(each, ir.Compare) and each.op in _ORDERS:
             yield from (side for side in (each.left, each.right) if own.has(code, side))
@@ -80,13 +84,6 @@ def _operands(context: Context, own: OwnNumbers, code: Code, node: ir.Node) -> I
     if isinstance(call, ir.Call) and ir.last_name(call.func) == "step":
         plateau = any(_PLATEAU in each.text for each in own.codes)
         yield from (e.value for e in call.args[:1] if plateau and own.has(code, e.value))
-
-
-def _matters(branch: ir.If | ir.While) -> bool:
-    """True if a test decides on more than a message."""
-    inside = [node for each in (*branch.body, *branch.orelse) for node in ir.walk(each)]
-    called = {ir.last_name(node.func) for node in inside if isinstance(node, ir.Call)}
-    return any(isinstance(node, _WAYS_ON) for node in inside) or bool(called - {"print", "format"})
 
 
 def _rebinds(code: Code, statement: ir.Node, operand: ir.Expr) -> bool:

@@ -10,6 +10,7 @@ from fsdplint.knowledge.ddp import CLASS, DATA_PARALLEL
 from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import FULLY_SHARD
 from fsdplint.migrate.copies import mixed
+from fsdplint.migrate.parameter_uses import parameter_uses
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.states import untaken
 from fsdplint.migrate.step import Context, Found, Kept
@@ -38,4 +39,5 @@ def leftovers(context: Context) -> Iterator[Found]:
                 reason = "no analyzed path leads here, so the code around it is not adapted"
                 yield Kept(span, text, f"{reason}; migrate it by hand")
     yield from within(mixed)(context)
+    yield from within(parameter_uses)(context)
     yield from untaken(context)

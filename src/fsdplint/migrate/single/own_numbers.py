@@ -135,13 +135,22 @@ def set_by(node: ir.Node) -> Iterator[tuple[str, ir.Expr]]:
     """Yield the variables that a node sets, or adds to, with what."""
     if isinstance(node, ir.Assign):
         for target in node.targets:
-            elements = target.elements if isinstance(target, ir.Collection) else (target,)
-            yield from ((dotted(each) or "", node.value) for each in elements)
+            yield from _pairs(target, node.value)
     elif isinstance(node, ir.AugAssign):
         yield dotted(node.target) or "", node.value
     elif isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
         given = node.args if node.func.attr in _ADDS else ()
         yield from ((dotted(node.func.value) or "", each.value) for each in given)
+
+
+def _pairs(target: ir.Expr, value: ir.Expr) -> Iterator[tuple[str, ir.Expr]]:
+    if not isinstance(target, ir.Collection):
+        yield dotted(target) or "", value
+        return
+    values = value.elements if isinstance(value, ir.Collection) else ()
+    same = len(values) == len(target.elements)
+    for index, each in enumerate(target.elements):
+        yield dotted(each) or "", values[index] if same else value
 
 
 def _losses(node: ir.Node) -> Iterator[str]:

@@ -7,7 +7,8 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.state_files import one_per_rank
-from fsdplint.engine.interpreter.events import PlainWrite, Trace
+from fsdplint.engine.interpreter.events import Call, PlainWrite, Trace
+from fsdplint.engine.interpreter.values import Mapping, StateDict
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.checkpoints import SET_MODEL_STATE, SET_OPTIMIZER_STATE, TORCH_LOAD
@@ -18,6 +19,7 @@ from fsdplint.migrate.single.changes_files import changes_files
 from fsdplint.migrate.single.rank_zero import on_rank_zero
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
+_METHOD = "load_state_dict"
 _WHAT = "write the file on rank 0 only"
 
 
@@ -47,14 +49,20 @@ def waits(context: Context) -> Iterator[Found]:
     for trace in context.program.traces:
         times = [write.time for write in trace.of(PlainWrite)]
         barriers = [call.time for call in trace.calls(BARRIER)]
-        for load in trace.calls("load_state_dict", SET_MODEL_STATE, SET_OPTIMIZER_STATE):
+        for load in trace.calls(_METHOD, SET_MODEL_STATE, SET_OPTIMIZER_STATE):
             written = max((time for time in times if time < load.time), default=None)
             waited = any(written < time < load.time for time in barriers) if written else True
-            if not waited and load.site.path in context.files:
+            if not waited and load.site.path in context.files and not _is_made(load):
                 found[load.site.node] = load.site.path
     for node, path in found.items():
         code = Code.of(context.program.tree(path))
         yield from attempt(code, node, partial(_waited, context, code, node))
+
+
+def _is_made(load: Call) -> bool:
+    """True if the program makes the state itself, rather than read it from a file."""
+    state = load.argument(0 if load.name == _METHOD else 1, "state_dict")
+    return isinstance(state, (Mapping, StateDict))
 
 
 def _waited(context: Context, code: Code, load: ir.Node) -> Change:

@@ -161,7 +161,9 @@ def _known_call(
     state: PathState, symbol: Symbol, arguments: Arguments, node: ir.Call, frame: Frame
 ) -> Value:
     """Return the value of a call, from the tables or as an unlisted function's."""
+    tensors.operated(state, symbol.name, arguments.values(), node, frame)
     result = tensors.function(state, symbol.name, arguments, node, frame)
+    result = tensors.made_by(state, result, node, frame)
     if result is None and symbol.name in EFFECTS:
         result = EFFECTS[symbol.name](state, arguments, node, frame)
     if result is not None:

@@ -62,10 +62,11 @@ from fsdplint.engine.interpreter.values import (
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.data import ROW_METHODS
+from fsdplint.knowledge.dtensors import RESETS
 from fsdplint.knowledge.frameworks import LAUNCHING_METHODS
 from fsdplint.knowledge.launch import COMMAND, COMMAND_LINES, METHODS_RUN_FUNCTION
 from fsdplint.knowledge.modules import FROM_PRETRAINED, PARAMETER_LAYERS, is_hugging_face_model
-from fsdplint.knowledge.tensors import ELEMENTWISE, IN_PLACE, NUMBERS, REDUCTIONS
+from fsdplint.knowledge.tensors import ELEMENTWISE, GIVES_VIEW, IN_PLACE, NUMBERS, REDUCTIONS
 
 
 def known_method(
@@ -75,10 +76,15 @@ def known_method(
 
     An unknown method may do anything to its arguments.
     """
-    if name in _OF_TENSORS or isinstance(receiver, Tensor):
+    tensors.operated(state, name, [receiver, *arguments.values()], node, frame)
+    if name in RESETS and isinstance(receiver, Object) and is_module(receiver):
+        tensors.operated(state, name, [Tensor(receiver, state.tick())], node, frame)
+    is_view = name in GIVES_VIEW and isinstance(receiver, Object)
+    if name in _OF_TENSORS or (tensors.is_of_unit(receiver) and not is_view):
         tensor = tensors.tensor_of(state, receiver)
         if tensor is not None:
             made = tensors.method(state, tensor, name, arguments, node, frame)
+            made = tensors.made_by(state, made, node, frame)
             return made or state.unknown(tensor.taint)
     if isinstance(receiver, Object):
         return _object_method(state, receiver, name, arguments, node, frame)
