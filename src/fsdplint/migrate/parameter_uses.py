@@ -138,6 +138,8 @@ def _gathered(code: Code, node: ir.Node, place: _Place) -> Change:
     values = list(dict.fromkeys(map(_origin, place.operands)))
     if not values:
         raise NoFixError(_WHOLE)
+    if isinstance(node, ir.BinOp) and node.op in known.PRODUCTS and len(place.operands) < 2:
+        raise NoFixError(_MIXED)  # the other one may be a view of a DTensor
     for value in values:
         moved = code.assigned(value) if isinstance(value, ir.Name) else []
         if any(".cpu(" in code.slice(each) for each in moved):
