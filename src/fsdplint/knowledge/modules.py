@@ -20,11 +20,6 @@ _PRETRAINED = re.compile(
     r"(?:\.(?:from_pretrained|from_config|_from_config))?$"
 )
 PARAMETER = "torch.nn.Parameter"
-# FSDP1 with a wrap policy and mixed precision wraps each module of this class apart, in float32.
-# Source: `MixedPrecision._module_classes_to_ignore`, torch 2.13.
-BATCH_NORM = "torch.nn.modules.batchnorm._BatchNorm"
-# A program with such modules has one of these in its text, or gets them from another library.
-BATCH_NORM_WORDS = ("BatchNorm", "resnet", "timm.")
 _NO_MODULES = frozenset({PARAMETER, "torch.nn.Buffer"})
 
 # Layers that hold parameters, whatever they are made with but for the switches below.

@@ -93,3 +93,9 @@ COPIES_POLICY: Release = (2, 15, 0)
 # The first release in which FSDP2 reduces in the dtype of the parameters where `reduce_dtype` is
 # None; before, and in FSDP1, it is that of the computation. Run on 2.13 and 2.15.
 REDUCES_BY_PARAMETER: Release = (2, 15, 0)
+
+# FSDP1 with a wrap policy and mixed precision wraps each module of this class apart, in float32.
+# Source: `MixedPrecision._module_classes_to_ignore`, torch 2.13.
+BATCH_NORM = "torch.nn.modules.batchnorm._BatchNorm"
+# A program with such modules has one of these in its text, or gets them from another library.
+BATCH_NORM_WORDS = ("BatchNorm", "resnet", "timm.")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import BuildOptimizer, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.program import Program
 from fsdplint.finding import Span
 from fsdplint.fixes.code import Code
 from fsdplint.knowledge.calls import Generation
@@ -23,7 +25,10 @@ _OPTIMIZER = (
 
 
 def unknown_code(context: Context) -> Iterator[Found]:
-    """Yield calls of unknown code on what is sharded, and entries that are not read to the end."""
+    """Yield calls of unknown code on what is sharded, and entries that are not read to the end.
+
+    Code that makes the groups of an optimizer only sorts the parameters.
+    """
     program = context.program
     found: dict[Site, str] = {}
     for trace in program.traces:
@@ -32,6 +37,8 @@ def unknown_code(context: Context) -> Iterator[Found]:
         last = max((each.time for each in shards), default=0)
         for escape in trace.escapes:
             if escape.time > last and not models.isdisjoint(escape.objects):
+                if _makes_groups(program, trace, escape.site):
+                    continue
                 found[escape.site] = _MODEL
             elif escape.time < last and any(item.captures for item in escape.objects):
                 found[escape.site] = _OPTIMIZER
@@ -44,3 +51,15 @@ def unknown_code(context: Context) -> Iterator[Found]:
         for stop in program.project.stopped_early(path):
             reason = f"the analysis of it ended early ({stop.reason}); migrate it by hand"
             yield Kept(Span(path, 0, 0), f"`{stop.entry}`", reason)
+
+
+def _makes_groups(program: Program, trace: Trace, site: Site) -> bool:
+    tree = program.tree(site.path)
+    statement = tree.statement(site.node)
+    built = {b.site.node for b in trace.of(BuildOptimizer) if b.site.path == site.path}
+    if isinstance(statement, ir.Assign):
+        names = {tree.slice(target) for target in statement.targets}
+        given = (arg.value for b in built if isinstance(b, ir.Call) for arg in b.args)
+        if any(tree.slice(each) in names for each in given if isinstance(each, ir.Name)):
+            return True
+    return not built.isdisjoint(ir.walk(statement))
