@@ -708,3 +708,75 @@ def test_a_state_of_the_program_itself_needs_no_file(tmp_path: Path) -> None:
     line = "    model.load_state_dict({**model.state_dict()})\n"
     text = _BEFORE.replace("args.output)\n", f"args.output)\n{line}")
     assert "barrier" not in migrated(tmp_path, text, batch_size="keep")
+
+
+_DOWNLOADED = """\
+import os
+from urllib.request import urlretrieve
+
+import torch
+from torchvision.datasets import MNIST
+
+
+def corpus(path):
+{corpus}
+
+
+def main():
+    text = corpus("corpus.txt")
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{main}
+    for batch in (torch.ones(2, 4), torch.zeros(2, 4)):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
+"""
+_TURNS = [
+    (
+        "    return MNIST(path, download=True)",
+        "    if dist.get_rank() != 0:\n        dist.barrier()\n"
+        "    dataset = MNIST(path, download=True)\n"
+        "    if dist.get_rank() == 0:\n        dist.barrier()\n"
+        "    return dataset\n",
+    ),
+    (
+        "    if not os.path.exists(path):\n        urlretrieve('x', path)\n    return path",
+        "    if dist.get_rank() != 0:\n        dist.barrier()\n"
+        "    if not os.path.exists(path):\n        urlretrieve('x', path)\n"
+        "    if dist.get_rank() == 0:\n        dist.barrier()\n"
+        "    return path\n",
+    ),
+    ("    return MNIST(path, download=False)", "    return MNIST(path, download=False)\n"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), _TURNS)
+def test_rank_0_downloads_first(tmp_path: Path, before: str, after: str) -> None:
+    text = _DOWNLOADED.format(corpus=before, main="")
+    assert f"def corpus(path):\n{after}" in migrated(tmp_path, text, random_batches="leave")
+
+
+def test_downloads_that_follow_each_other_have_one_turn(tmp_path: Path) -> None:
+    lines = "    first = MNIST('a', download=True)\n    second = MNIST('b', download=True)"
+    text = _DOWNLOADED.format(corpus="    return path", main=lines)
+    assert (
+        f"    if dist.get_rank() != 0:\n        dist.barrier()\n{lines}\n"
+        "    if dist.get_rank() == 0:\n        dist.barrier()\n"
+    ) in migrated(tmp_path, text, random_batches="leave")
+
+
+def test_a_download_that_may_return_early_is_kept(tmp_path: Path) -> None:
+    body = "    if os.path.exists(path):\n        return path\n    urlretrieve('x', path)"
+    body = body.replace("    urlretrieve", "    else:\n        urlretrieve")
+    text = _DOWNLOADED.format(corpus=body, main="")
+    (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.found.reason == (
+        "the code around it may leave before its end; let rank 0 download it first, and the other "
+        "ranks wait, by hand"
+    )

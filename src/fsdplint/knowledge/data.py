@@ -36,6 +36,13 @@ ONE_BY_ONE = frozenset({"enumerate", "tqdm", "track"})
 IN_ORDER = ONE_BY_ONE | {"list", "tuple", "iter"}
 COUNTS = frozenset({"range", "trange", "count"})
 
+# Functions, by last name, that write what they download to its final place. Those of torch.hub and
+# Hugging Face write elsewhere first, or lock.
+DOWNLOADS = (
+    *("download_url", "download_and_extract_archive", "download_file_from_google_drive"),
+    "urlretrieve",
+)
+
 # Functions and methods, by last name, whose numbers are mostly sizes of tensors.
 SHAPED = frozenset(
     {

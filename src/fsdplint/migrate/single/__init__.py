@@ -11,6 +11,7 @@ from fsdplint.migrate.single.averages import averages
 from fsdplint.migrate.single.data import data
 from fsdplint.migrate.single.decisions import decisions
 from fsdplint.migrate.single.devices import devices, numbered
+from fsdplint.migrate.single.downloads import downloads
 from fsdplint.migrate.single.files import files
 from fsdplint.migrate.single.folders import folders
 from fsdplint.migrate.single.launch import launch
@@ -41,6 +42,7 @@ SINGLE = Migration(
         within(numbered),
         within(data),
         folders,
+        downloads,
         *ADAPTING,
         writes,
         waits,
