@@ -104,6 +104,13 @@ for last in (False, True):
     model(torch.ones(2, 4)).sum().backward()
 """,
     ),
+    "a test for the wrapper": (
+        """\
+        model = DDP(model)
+        state = (model.module if hasattr(model, "module") else model).training
+        """,
+        f"{_SHARDED}state = model.training\n",
+    ),
     "an optimizer that divides its state": (
         """\
         model = DDP(model)

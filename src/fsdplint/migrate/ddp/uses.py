@@ -12,11 +12,20 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.ddp import CLASS, METHODS, PROMISE, SYNC_ATTRIBUTE, ZERO
 from fsdplint.knowledge.names import FSDP2_MODULE
+from fsdplint.migrate.fsdp2.modes import wraps_by_ddp
 from fsdplint.migrate.fsdp2.no_syncs import EACH, REMAIN, may_remain
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _SETTER = "set_requires_gradient_sync"
-_WORDS = ("fully_shard", "DistributedDataParallel", "DDP", SYNC_ATTRIBUTE, PROMISE, *METHODS)
+_WORDS = (
+    "fully_shard",
+    "hasattr",
+    "DistributedDataParallel",
+    "DDP",
+    SYNC_ATTRIBUTE,
+    PROMISE,
+    *METHODS,
+)
 
 
 def uses(context: Context) -> Iterator[Found]:
@@ -36,6 +45,12 @@ def _change(context: Context, code: Code, node: ir.Node) -> Found | None:
             edit = code.edit(node.start, node.end, code.slice(node.body))
             what = "drop the choice between the model and itself"
             return Change(code.span(node), what, (edit,))
+        case ir.Conditional() if _asks_for_wrapper(code, node) and not wraps_by_ddp(context):
+            enclosed = (
+                code.text[node.start - 1] == "(" and code.text[node.end : node.end + 1] == ")"
+            )
+            edit = code.edit(node.start - enclosed, node.end + enclosed, code.slice(node.orelse))
+            return Change(code.span(node), "drop `.module`: there is no wrapper", (edit,))
         case ir.Parameter(annotation=annotation) if annotation is not None:
             if context.name(code, annotation) == CLASS:
                 return _annotation(code, annotation)
@@ -84,6 +99,14 @@ def _is_no_choice(code: Code, choice: ir.Conditional) -> bool:
     """True if dropping `.module` has left ``model if ddp else model``, or states of these."""
     same = code.slice(choice.body) == code.slice(choice.orelse)
     return same and not any(isinstance(node, ir.Call) for node in ir.walk(choice.test))
+
+
+def _asks_for_wrapper(code: Code, choice: ir.Conditional) -> bool:
+    """True for ``model.module if hasattr(model, "module") else model``."""
+    model = code.slice(choice.orelse)
+    test = f'hasattr({model}, "module")'
+    same = code.slice(choice.test).replace("'", '"') == test
+    return same and code.slice(choice.body) in (model, f"{model}.module")
 
 
 def _set_sync(code: Code, assign: ir.Assign) -> Change:
