@@ -30,6 +30,8 @@ def gathered(marked: str, *, rank_zero: bool = False) -> tuple[Snippet, Fix | De
 MODULE = "torch.distributed.checkpoint.state_dict"
 OPTIONS = "StateDictOptions(full_state_dict=True, cpu_offload=True)"
 MODEL = f"get_model_state_dict(model, options={OPTIONS})"
+# For what all ranks read before one writes it: the others would get nothing.
+ON_ALL = MODEL.replace(", cpu_offload=True", "")
 OPTIMIZER = f"get_optimizer_state_dict(model, opt, options={OPTIONS})"
 IMPORT = f"from {MODULE} import StateDictOptions, get_model_state_dict\n"
 BOTH = f"from {MODULE} import StateDictOptions, get_model_state_dict, get_optimizer_state_dict\n"
@@ -99,7 +101,8 @@ x''',
     [
         (
             "sd = <m:model.state_dict():m>\nsd.pop('x')\n<w:torch.save(sd, p):w>\n",
-            f"{IMPORT}sd = {MODEL}\nsd.pop('x')\nif dist.get_rank() == 0:\n    torch.save(sd, p)\n",
+            f"{IMPORT}sd = {ON_ALL}\nsd.pop('x')\n"
+            "if dist.get_rank() == 0:\n    torch.save(sd, p)\n",
         ),
         (
             "sd = <m:model.state_dict():m>\nif <g:r == 0:g>:\n    <w:torch.save(sd, p):w>\n",
