@@ -617,6 +617,22 @@ net = DDP(net)
 """: "this code is not known, and may replace the model or the optimizer before the model is "
     "sharded; build the optimizer below the sharding, without this call, by hand",
     """\
+class Scaled(Net):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones([]) * 2.0)
+
+
+net = DDP(Scaled())
+""": "`fully_shard` takes no parameters without a dimension; give it one, as `torch.ones(1)` has, "
+    "by hand (checkpoints then hold it with that dimension)",
+    """\
+net = nn.Sequential(Net(), Net())
+net[1].head.weight = net[0].head.weight
+net = DDP(net)
+""": "`fully_shard` takes no weights that several blocks share; shard the blocks together, or give "
+    "each its own, by hand",
+    """\
 from library import watch
 
 net = DDP(Net())
@@ -947,3 +963,18 @@ assert torch.equal(model.weight.grad.full_tensor(), torch.full((8, 8), 6.0))
 
 def test_gradients_that_are_not_reduced_outlive_zero_grad(ranks: Ranks) -> None:
     assert not report(ranks.run(_LEFT))
+
+
+def test_a_copy_is_resharded_before_it_gets_a_state(tmp_path: Path) -> None:
+    text = f"""{_NET}\
+dist.init_process_group("gloo")
+net = Net()
+teacher = copy.deepcopy(net)
+net = DDP(net)
+with torch.no_grad():
+    target = teacher(torch.ones(2, 8))
+(net(torch.ones(2, 8)) - target).square().sum().backward()
+teacher.load_state_dict(net.module.state_dict())
+"""
+    after = only_change(planned(tmp_path, text))
+    assert ".backward()\nteacher.reshard()\nset_model_state_dict(\n    teacher,\n" in after

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.gradient_modes import NO_GRADIENTS, gradient_mode
 from fsdplint.engine.interpreter.events import Trace
 from fsdplint.engine.interpreter.values import Object
+from fsdplint.engine.program import Program
 from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.names import dotted
@@ -28,17 +30,21 @@ def reshards(context: Context) -> Iterator[Found]:
     for trace in context.program.traces:
         for load in trace.calls(SET_MODEL_STATE):
             model = load.argument(0, "model")
-            if isinstance(model, Object) and _is_open(trace, model, load.time):
+            if isinstance(model, Object) and _is_open(context.program, trace, model, load.time):
                 found[load.site.node] = load.site.path
     for node, path in found.items():
         code = Code.of(context.program.tree(path))
         yield from attempt(code, node, partial(_resharded, code, node))
 
 
-def _is_open(trace: Trace, model: Object, time: int) -> bool:
-    forwards = [c.time for c in trace.calls("forward") if c.receiver is model and c.time < time]
-    closing = [*trace.calls(*BACKWARDS, _RESHARD)]
-    return bool(forwards) and not any(forwards[-1] < c.time < time for c in closing)
+def _is_open(program: Program, trace: Trace, model: Object, time: int) -> bool:
+    forwards = [c for c in trace.calls("forward") if c.receiver is model and c.time < time]
+    if not forwards:
+        return False
+    # Of a forward without gradients, no backward reshards the root.
+    recorded = gradient_mode(program, forwards[-1].site) not in NO_GRADIENTS
+    closing = trace.calls(*(BACKWARDS if recorded else ()), _RESHARD)
+    return not any(forwards[-1].time < c.time < time for c in closing)
 
 
 def _resharded(code: Code, load: ir.Node) -> Change | None:

@@ -26,6 +26,7 @@ from fsdplint.migrate.step import Context, Found, Migration
 from fsdplint.migrate.tidy import FULL, tidied
 from fsdplint.migrate.unknown_code import unknown_code
 from fsdplint.migrate.unknown_optimizers import unknown_optimizers
+from fsdplint.migrate.unshardable import unshardable
 
 
 def _no_syncs(context: Context) -> Iterator[Found]:
@@ -42,7 +43,7 @@ ADAPTING = (
         (early_optimizers, _no_syncs, memory_formats, cleared, copies, pickled, double_backward),
     ),
     *map(within, (gathers, loads, reshards, unseen)),
-    *map(within, (unknown_code, unknown_optimizers, gathered_reads)),
+    *map(within, (unknown_code, unknown_optimizers, unshardable, gathered_reads)),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.
