@@ -978,3 +978,34 @@ teacher.load_state_dict(net.module.state_dict())
 """
     after = only_change(planned(tmp_path, text))
     assert ".backward()\nteacher.reshard()\nset_model_state_dict(\n    teacher,\n" in after
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("print(net.module.gamma.mean().item())", 1),
+        ("print(net.module.gamma[0].detach().cpu().numpy())", 1),
+        ('print(f"{net.module.gamma}")', 1),
+        ('print(f"{net.module.gamma.shape}", net.module.gamma.numel())', 0),
+        ("net.module.gamma.data.clamp_(0.0, 1.0)", 0),
+    ],
+)
+def test_numbers_read_from_parameters_of_a_class_of_the_program(
+    tmp_path: Path, line: str, kept: int
+) -> None:
+    text = f"""{_NET}\
+class Scaled(Net):
+    def __init__(self):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(8))
+
+
+dist.init_process_group("gloo")
+net = DDP(Scaled())
+{line}
+"""
+    found = planned(tmp_path, text).of(Kept)
+    reasons = [each.found.reason for each in found if isinstance(each.found, Kept)]
+    assert [reason[:43] for reason in reasons] == kept * [
+        "a rank may read a number of its own shard h"
+    ]
