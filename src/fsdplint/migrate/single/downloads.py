@@ -16,7 +16,7 @@ from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _KEYWORD = "download"
 _WAIT = ".barrier()"
-_LEAVES = (ir.Return, ir.Raise, ir.Break, ir.Continue)
+_LEAVES = (ir.Return, ir.Break, ir.Continue)  # an error ends the job of all ranks
 _BY_HAND = "let rank 0 download it first, and the other ranks wait, by hand"
 
 
