@@ -277,3 +277,8 @@ def builder(build: Callable[P, Fix]) -> Callable[P, Fix | Declined]:
         return fix
 
     return answer
+
+
+def is_docstring(statement: ir.Stmt) -> bool:
+    """True for a statement that is nothing but a constant."""
+    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)

@@ -15,7 +15,7 @@ from fsdplint.engine.interpreter.values import Object, StateDict
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.arguments import add_argument
-from fsdplint.fixes.code import Code, Declined, NoFixError, builder
+from fsdplint.fixes.code import Code, Declined, NoFixError, builder, is_docstring
 from fsdplint.fixes.conditions import Condition, conditions, runs_once
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import clash, dotted, fresh, written_between
@@ -114,12 +114,12 @@ def gather_on_entry(code: Code, states: Sequence[GatheredState], *, alone: bool)
                 "the state is taken in a branch or loop of a function that only some ranks call"
             )
     imports = Imports(code, first)
-    place, *_ = [each for each in function.body if not _is_text(each)]
+    place, *_ = [each for each in function.body if not is_docstring(each)]
     try:
         lines, replaced = _gathers(code, states, imports, first, place)
     except NoFixError:
-        above = [each for each in function.body if each.end <= first.start and not _is_text(each)]
-        if not all(isinstance(each, ir.Assign) for each in above):
+        above = [each for each in function.body if each.end <= first.start]
+        if not all(isinstance(each, ir.Assign) or is_docstring(each) for each in above):
             raise
         place = _outermost(code, first)
         lines, replaced = _gathers(code, states, imports, first, place)
@@ -136,10 +136,6 @@ def _outermost(code: Code, node: ir.Node) -> ir.Stmt:
     while isinstance(around := code.parent(statement), ir.With):
         statement = around
     return statement
-
-
-def _is_text(statement: ir.Stmt) -> bool:
-    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)
 
 
 @builder

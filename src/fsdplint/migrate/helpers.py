@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
-from fsdplint.fixes.code import Code
+from fsdplint.fixes.code import Code, is_docstring
 
 SHARD_BY_POLICY = "shard_by_policy"
 """It asks a wrap policy about each module, as FSDP1 does."""
@@ -22,13 +22,9 @@ def defined(code: Code, name: str, definition: str) -> Iterator[Edit]:
         return
     quiet = (ir.Import, ir.ImportFrom)
     body = [s for s in code.module.body if not isinstance(s, quiet)]
-    first = next(s for s in body if not _is_docstring(s))
+    first = next(s for s in body if not is_docstring(s))
     at = code.extent(first)[0]
     above = code.text[:at].splitlines()[-2:]
     blank = "\n" * sum(1 for line in above if line.strip()) if above[-1:] else ""
     text = (blank + definition).replace("    ", code.unit).replace("\n", code.newline)
     yield code.insert_lines(at, text)
-
-
-def _is_docstring(statement: ir.Stmt) -> bool:
-    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)

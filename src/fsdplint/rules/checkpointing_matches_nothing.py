@@ -14,7 +14,7 @@ from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import ClassValue, FunctionValue, Object, Origin, Symbol
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
-from fsdplint.fixes.code import Code, NoFixError, builder
+from fsdplint.fixes.code import Code, NoFixError, builder, is_docstring
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import bound_by
 from fsdplint.knowledge.calls import Generation
@@ -130,12 +130,8 @@ def _derives(program: Program, name: str) -> bool:
 
 def _returned(function: ir.Function) -> ir.Expr | None:
     """The expression that a function returns before it does anything else."""
-    first = next(filterfalse(_is_text, function.body), None)
+    first = next(filterfalse(is_docstring, function.body), None)
     return first.value if isinstance(first, ir.Return) else None
-
-
-def _is_text(statement: ir.Stmt) -> bool:
-    return isinstance(statement, ir.Expression) and isinstance(statement.value, ir.Constant)
 
 
 def _comparison(function: ir.Function) -> tuple[ir.Expr, ir.Expr, bool] | None:
