@@ -18,12 +18,13 @@ from fsdplint.verify.processes import fork, has_ended, reap, reserved_port
 
 _LIMIT = 90.0
 """Seconds a run may take altogether."""
-_STILL = 4.0
-"""Seconds without any work after which ranks wait for something that does not come.
-
-A rank that is there before rank 0 listens tries again after up to 0.75 s, then 1.1 and 1.7 s.
-"""
 _INTERVAL = 0.02
+_STILL = 200
+"""Looks in a row, 4 s or more, that find no work: ranks wait for something that does not come.
+
+A rank that is there before rank 0 listens tries again after up to 0.75 s, then 1.1 and 1.7 s. Looks
+are counted, not seconds: in those for which a busy machine stops, this process stops as well.
+"""
 
 
 def execute(files: Mapping[str, str], entry: str, configuration: Configuration) -> Run:
@@ -56,10 +57,10 @@ def _write(files: Mapping[str, str], folder: Path) -> None:
 
 def _wait(pids: list[int], folder: Path) -> list[str]:
     """Wait for all ranks, but not for those that only wait for others; return how each ended."""
-    began = last = time.monotonic()
-    worked = -1
+    end = time.monotonic() + _LIMIT
+    worked, still = -1, 0
     left = pids
-    while left and time.monotonic() < began + _LIMIT:
+    while left and still < _STILL and time.monotonic() < end:
         time.sleep(_INTERVAL)
         left = [
             pid
@@ -67,11 +68,8 @@ def _wait(pids: list[int], folder: Path) -> list[str]:
             if not (has_ended(pid) or (folder / f"{rank}.json").exists())
         ]
         work = sum(map(_work, left))
-        if work != worked:
-            worked, last = work, time.monotonic()
-        if time.monotonic() > last + _STILL:
-            break
-    reason = HUNG if time.monotonic() > last + _STILL else SLOW
+        worked, still = work, still + 1 if work == worked else 0
+    reason = SLOW if still < _STILL else HUNG
     waiting = [not has_ended(pid) for pid in pids]
     ends = [reap(pid) for pid in pids]
     causes = [SLOW if end == -signal.SIGXCPU else str(end) for end in ends]
