@@ -183,6 +183,46 @@ def test_the_epoch_may_be_an_entry_of_a_state(tmp_path: Path) -> None:
     assert 'in range(2):\n        loader.sampler.set_epoch(state["epoch"])\n' in after
 
 
+_SHUFFLED = _BEFORE.replace("args.batch_size)", "args.batch_size, shuffle=True)")
+_COUNTS = "loader.sampler.set_epoch(loader.sampler.epoch + 1)\n"
+
+
+def test_a_sampler_counts_the_epochs_of_a_while_loop(tmp_path: Path) -> None:
+    text = _SHUFFLED.replace("for epoch in range(2):", "epoch = 0\n    while epoch < 2:")
+    after = migrated(
+        tmp_path,
+        text.replace("optimizer.step()", "optimizer.step(); epoch += 1"),
+        batch_size="keep",
+    )
+    assert f"while epoch < 2:\n        {_COUNTS}        for (batch,) in loader:\n" in after
+
+
+def test_every_loop_that_trains_on_a_loader_sets_the_epoch(tmp_path: Path) -> None:
+    loop = _SHUFFLED[_SHUFFLED.index("    for epoch in") : _SHUFFLED.index("        print(f")]
+    after = migrated(
+        tmp_path,
+        _SHUFFLED.replace(loop, loop.replace("epoch", "warm_up") + loop),
+        batch_size="keep",
+    )
+    assert after.count("in range(2):\n        loader.sampler.set_epoch(epoch)\n") == 1
+    assert after.count("in range(2):\n        loader.sampler.set_epoch(warm_up)\n") == 1
+
+
+def test_a_loop_over_several_loaders_asks_for_their_sampler(tmp_path: Path) -> None:
+    text = _SHUFFLED.replace(
+        "    for epoch in range(2):\n        for (batch,) in loader:\n",
+        "    other = DataLoader(data, batch_size=2)\n    def batches(loader):\n"
+        "        for (batch,) in loader:\n            yield batch\n"
+        "    for _ in range(2):\n        print(len(list(batches(other))))\n"
+        "        for batch in batches(loader):\n",
+    )
+    after = migrated(tmp_path, text.replace('f"epoch {epoch}", ', ""), batch_size="keep")
+    assert (
+        "def batches(loader):\n        if isinstance(loader.sampler, DistributedSampler):\n"
+        f"            {_COUNTS}        for (batch,) in loader:\n"
+    ) in after
+
+
 def test_batches_without_a_loader_differ_by_seed(tmp_path: Path) -> None:
     text = _BEFORE.replace("for (batch,) in loader:", "for _ in range(4):").replace(
         "batch.to(device)", "torch.randn(4, 4, device=device)"
