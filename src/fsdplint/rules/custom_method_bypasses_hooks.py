@@ -11,7 +11,7 @@ from fsdplint.engine.facts.layers import library_class, surely_in, with_paramete
 from fsdplint.engine.facts.sharding import is_gathered, receiver
 from fsdplint.engine.frontend.tree import COMPOUND
 from fsdplint.engine.interpreter.events import Call, MethodCall, Shard, Trace
-from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
+from fsdplint.engine.interpreter.modules import is_parameter
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     ClassValue,
@@ -143,9 +143,10 @@ def _held(call: Call, unit: Object, units: set[Object]) -> Iterator[Object]:
 
 
 def _is_weight(item: Object) -> bool:
-    if item.step in PARAMETER_STEPS and item.parent is not None:
-        return library_class(item.parent) in PARAMETER_LAYERS
-    return library_class(item) == PARAMETER
+    if library_class(item) == PARAMETER:
+        return True
+    layer = item.parent if is_parameter(item) else None
+    return layer is not None and library_class(layer) in PARAMETER_LAYERS
 
 
 def _within(item: Object, unit: Object, units: set[Object]) -> bool:

@@ -10,7 +10,6 @@ from fsdplint.knowledge.ddp import CLASS, DATA_PARALLEL
 from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import FULLY_SHARD
 from fsdplint.migrate.copies import mixed
-from fsdplint.migrate.own_parameters import own_parameters
 from fsdplint.migrate.parameter_uses import parameter_uses
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.states import untaken
@@ -41,5 +40,4 @@ def leftovers(context: Context) -> Iterator[Found]:
                 yield Kept(span, text, f"{reason}; migrate it by hand")
     yield from within(mixed)(context)
     yield from within(parameter_uses)(context)
-    yield from own_parameters(context)
     yield from untaken(context)
