@@ -13,9 +13,9 @@ from fsdplint.migrate.ddp.wrappers import wrappers
 from fsdplint.migrate.double_backward import double_backward
 from fsdplint.migrate.factories import factories
 from fsdplint.migrate.formats import memory_formats
-from fsdplint.migrate.fsdp2.modes import wraps_by_ddp
-from fsdplint.migrate.fsdp2.no_syncs import no_syncs
 from fsdplint.migrate.gradients import cleared
+from fsdplint.migrate.modes import wraps_by_ddp
+from fsdplint.migrate.no_syncs import no_syncs
 from fsdplint.migrate.optimizers import early_optimizers
 from fsdplint.migrate.parameter_uses import gathered_reads
 from fsdplint.migrate.pickled import pickled

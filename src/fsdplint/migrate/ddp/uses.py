@@ -12,8 +12,8 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.ddp import CLASS, METHODS, PROMISE, SYNC_ATTRIBUTE, ZERO
 from fsdplint.knowledge.names import FSDP2_MODULE
-from fsdplint.migrate.fsdp2.modes import wraps_by_ddp
-from fsdplint.migrate.fsdp2.no_syncs import EACH, REMAIN, may_remain
+from fsdplint.migrate.modes import wraps_by_ddp
+from fsdplint.migrate.no_syncs import EACH, REMAIN, may_remain
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _SETTER = "set_requires_gradient_sync"

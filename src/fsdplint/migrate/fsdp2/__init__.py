@@ -19,8 +19,6 @@ from fsdplint.migrate.fsdp2.lightning.files import config_files
 from fsdplint.migrate.fsdp2.lightning.strategies import strategies
 from fsdplint.migrate.fsdp2.meshes import meshes
 from fsdplint.migrate.fsdp2.methods import methods
-from fsdplint.migrate.fsdp2.modes import unwraps
-from fsdplint.migrate.fsdp2.no_syncs import no_syncs
 from fsdplint.migrate.fsdp2.norms import norms, optimizer_norms
 from fsdplint.migrate.fsdp2.others import libraries
 from fsdplint.migrate.fsdp2.policies import policies
@@ -33,6 +31,8 @@ from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.variables import launch_variables
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.gradients import cleared
+from fsdplint.migrate.modes import unwraps
+from fsdplint.migrate.no_syncs import no_syncs
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.step import Migration
 from fsdplint.migrate.unknown_code import unknown_code

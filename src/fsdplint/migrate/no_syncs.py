@@ -12,9 +12,9 @@ from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code, Declined, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.names import FSDP2_MODULE
-from fsdplint.migrate.fsdp2.calls import has_fsdp1
-from fsdplint.migrate.fsdp2.modes import may_be_ddp, wraps_by_ddp
+from fsdplint.migrate.calls import has_fsdp1
 from fsdplint.migrate.helpers import defined
+from fsdplint.migrate.modes import may_be_ddp, wraps_by_ddp
 from fsdplint.migrate.states import sharded_names
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 from fsdplint.rules.no_sync_under_fsdp2 import sync_last_micro_batch
@@ -91,7 +91,7 @@ def _changed(
     of_ddp: bool,
 ) -> Change | None:
     span, model = code.span(use), code.short(method.value)
-    text = f"Is `{model}`, on which `{_METHOD}` is called, the model that FSDP shards?"
+    text = f"Is `{model}`, on which `{_METHOD}` is called, the model that is sharded?"
     question = Question(span, "no-sync", text, ("yes", "no"))
     if not known and context.decided(question) == "no":
         return None
