@@ -847,6 +847,115 @@ for epoch in range(4):
 """)
 
 
+_HELPERS = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def state(model, epoch):
+    return {"model": model.module.state_dict(), "epoch": epoch}
+
+def write(model, epoch, best):
+    if best:
+        torch.save(model.module.state_dict(), f"{epoch}-best.pt")
+    else:
+        torch.save(model.module.state_dict(), f"{epoch}.pt")
+
+def write_through(model, epoch):
+    taken = state(model, epoch)
+    torch.save(taken, f"{epoch}.pt")
+    print("written", epoch)
+
+def write_and_tell(model, epoch):
+    torch.save(model.module.state_dict(), f"{epoch}.pt")
+    return f"{epoch}.pt"
+
+def write_below(model, epoch):
+    write_and_tell(model, epoch)
+    print("written", epoch)
+
+def saved(taken, epoch):
+    torch.save(taken, f"{epoch}.pt")
+    return epoch
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    loss = model(torch.ones(2, 4)).square().sum()
+    loss.backward()
+    optimizer.step()
+    if dist.get_rank() == 0:
+        LINE
+dist.destroy_process_group()
+"""
+_BUILT = "torch.save(state(model, epoch), f'{epoch}.pt')"
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        (
+            _BUILT,
+            _BUILT.replace("state(model, epoch)", "result").join(
+                ["    result = state(model, epoch)\n    if dist.get_rank() == 0:\n        ", "\n"]
+            ),
+        ),
+        ("write(model, epoch, epoch == 1)", "    write(model, epoch, epoch == 1)\n"),
+        ("write_through(model, epoch)", "    write_through(model, epoch)\n"),
+        (
+            "path = write_and_tell(model, epoch)\n        print(path)",
+            "    path = write_and_tell(model, epoch)\n    if dist.get_rank() == 0:\n"
+            "        print(path)\n",
+        ),
+    ],
+)
+def test_states_that_helpers_of_one_rank_take(
+    tmp_path: Path, ranks: Ranks, line: str, after: str
+) -> None:
+    text = _HELPERS.replace("LINE", line)
+    new = only_change(planned(tmp_path, text))
+    assert new.endswith(f"    optimizer.step()\n{after}dist.destroy_process_group()\n")
+    files = []
+    for name, program in {"before": text, "after": new}.items():
+        (folder := tmp_path / name).mkdir()
+        moved = f"import os; os.chdir({str(folder)!r})\n"
+        assert not report(ranks.run(moved + program, process_group=False))
+        files.append([torch.load(path) for path in sorted(folder.glob("*.pt"))])
+    torch.testing.assert_close(*files)
+    assert len(files[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("write_below(model, epoch)", "the test and the state are too far apart"),
+        (
+            "path = saved(state(model, epoch), epoch)",
+            "all ranks may use what `state(model, epoch)` returns",
+        ),
+        (
+            "taken = state(model, epoch)\n    if dist.get_rank() == 0:\n        print(taken)",
+            "all ranks may use what `state(model, epoch)` returns",
+        ),
+        (
+            "torch.save(state(model, epoch), 'a.pt')\n    print(len(state(model, epoch)))",
+            "one rank calls this function, or all do",
+        ),
+        (
+            "for each in range(2):\n            torch.save(state(model, each), 'a.pt')",
+            "`for each in range(2):` does more than the collective needs",
+        ),
+    ],
+)
+def test_states_that_not_only_one_rank_may_need(tmp_path: Path, line: str, reason: str) -> None:
+    found = planned(tmp_path, _HELPERS.replace("LINE", line)).of(Kept)
+    reasons = [each.found.reason for each in found if isinstance(each.found, Kept)]
+    assert [each.partition(";")[0] for each in reasons] == [reason]
+
+
 _SOMETIMES = """\
 import os
 import torch
