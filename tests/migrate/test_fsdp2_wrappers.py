@@ -970,3 +970,54 @@ class Net(nn.Module):
 shard(Net(), modern=True)
 """
     assert planned(tmp_path, text).is_complete
+
+
+_CHOOSING = f"""{_HEAD}import random
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.rest(x)
+
+    def rest(self, x):
+        chosen = (x > 0).all()
+        TEST
+            x = self.second(x)
+        return self.first(x)
+
+
+model = FSDP(Net())
+STEP
+    loss = model(torch.ones(4)).sum()
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "step", "differs"),
+    [
+        ("if x.shape[0] > 2:", "for _ in range(2):", False),
+        ("if x.sum() > 2:", "for _ in range(2):", True),
+        ("if self.training and chosen:", "for _ in range(2):", True),
+        ("for _ in torch.where(x > 0)[0].unique():", "for _ in range(2):", True),
+        ("if random.random() < 0.1:", "for _ in range(2):", True),
+        ("if x.shape[0] > 2:", "if random.random() < 0.1:", True),
+        ("if x.shape[0] > 2:", "for _ in torch.randperm(4):", False),
+        ("if x.shape[0] > 2:", "if torch.ones(2).sum() > 2:", False),
+        ("if x.isnan().any(): raise ValueError\n        if True:", "if True:", False),
+    ],
+)
+def test_gradients_of_parameters_that_some_ranks_use_are_reduced_on_all(
+    test: str, step: str, differs: bool, tmp_path: Path
+) -> None:
+    plan = planned(tmp_path, _CHOOSING.replace("TEST", test).replace("STEP", step))
+    line = "fully_shard(model)\nmodel.set_reduce_scatter_unused_params(True)\n"
+    assert (line in only_change(plan)) is differs
+    (said,) = (entry.found for entry in plan.of(Change) if entry.line == 24 - 1 + test.count("\n"))
+    assert isinstance(said, Change)
+    assert bool(said.differs) is differs

@@ -192,3 +192,20 @@ for (name, tensor), (_, wanted) in zip(model.named_buffers(), expected.named_buf
     ((_, new),) = make_plan(FSDP2, [str(script)], {}).files
     text = new.text.replace('device="cuda"', 'device="cpu"')
     assert not report(ranks.run(text))
+
+
+def test_ranks_may_use_different_parameters(tmp_path: Path, ranks: Ranks) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    script = tmp_path / "train.py"
+    chosen = "if (x > 0.9).any():\n            x = x + self.head(x).sum()\n        return x"
+    model = _MODEL.replace("return self.head(x)\n\n", f"{chosen}\n\n")
+    wrapper = f"def wrapped(model):\n    return FSDP(model, {_CPU})\n"
+    train = _TRAIN.replace("torch.randn(4, 8)", "torch.full((4, 8), 1.0 * (_ == dist.get_rank()))")
+    script.write_text(f"{model}DEVICE = 'cpu'\n\n\n{wrapper}{train}")
+    ((old, new),) = make_plan(FSDP2, [str(script)], {}).files
+    folders = [tmp_path / "before", tmp_path / "after"]
+    for text, folder in zip((old.text, new.text), folders, strict=True):
+        folder.mkdir()
+        assert not report(ranks.run(text, arguments=[str(folder)], process_group=False))
+    compared = ranks.run(_COMPARE, arguments=list(map(str, folders)), world_size=1)
+    assert not report(compared)

@@ -28,6 +28,7 @@ from fsdplint.migrate.fsdp2.strategies import (
     mentioned,
 )
 from fsdplint.migrate.fsdp2.units import has_units
+from fsdplint.migrate.fsdp2.unused_parameters import use_may_differ
 from fsdplint.migrate.sharding import on_its_own
 from fsdplint.migrate.step import Context, Question
 
@@ -125,8 +126,16 @@ def settings_of(
             raise NoFixError(f"`{name}` is not an argument of `FullyShardedDataParallel`")
     if "param_init_fn" not in given and not made.synchronizes and made.on_meta:
         made.reset()
+    if use_may_differ(context):
+        made.settings.after.append(f"{model}.set_reduce_scatter_unused_params(True)")
+        made.settings.differs = made.settings.differs or _NEEDS
     return made.settings
 
+
+_NEEDS = (
+    "ranks may use different parameters in a step; FSDP2 reduces the gradients of all of them with "
+    "`set_reduce_scatter_unused_params`, which needs PyTorch 2.13"
+)
 
 # FSDP2 does what these ask for by itself; the policy is for `units`.
 _NEEDLESS = frozenset(
