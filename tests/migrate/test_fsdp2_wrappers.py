@@ -1021,3 +1021,70 @@ def test_gradients_of_parameters_that_some_ranks_use_are_reduced_on_all(
     (said,) = (entry.found for entry in plan.of(Change) if entry.line == 24 - 1 + test.count("\n"))
     assert isinstance(said, Change)
     assert bool(said.differs) is differs
+
+
+_OPTIMIZER = "optimizer = torch.optim.AdamW(model.parameters())"
+
+
+@pytest.mark.parametrize(
+    ("before", "corrected", "after"),
+    [
+        (
+            f"{_OPTIMIZER}\nmodel = FSDP(model)\n",
+            f"model = FSDP(model)\n{_OPTIMIZER}\n",
+            f"fully_shard(model)\n{_OPTIMIZER}\n",
+        ),
+        (
+            f"model = FSDP(model)\n{_OPTIMIZER}\n"
+            "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+            "    state = model.state_dict()\n"
+            "    if dist.get_rank() == 0:\n"
+            '        torch.save({"model": state, "optimizer": optimizer.state_dict()}, "a.pt")\n',
+            f"model = FSDP(model)\n{_OPTIMIZER}\n"
+            "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+            "    state = model.state_dict()\n"
+            "    optimizer_state = get_optimizer_state_dict(model, optimizer, "
+            "options=StateDictOptions(full_state_dict=True, cpu_offload=True))\n"
+            "    if dist.get_rank() == 0:\n"
+            '        torch.save({"model": state, "optimizer": optimizer_state}, "a.pt")\n',
+            f"fully_shard(model)\n{_OPTIMIZER}\n"
+            "state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))\n"
+            "optimizer_state = get_optimizer_state_dict(model, optimizer, "
+            "options=StateDictOptions(full_state_dict=True, cpu_offload=True))\n"
+            "if dist.get_rank() == 0:\n"
+            '    torch.save({"model": state, "optimizer": optimizer_state}, "a.pt")\n',
+        ),
+        (
+            "model = FSDP(model)\n"
+            "with model.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+            "    state = model.state_dict()\n",
+            "model = FSDP(model)\n"
+            "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+            "    state = model.state_dict()\n",
+            "fully_shard(model)\n"
+            "state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))\n",
+        ),
+    ],
+)
+def test_what_is_mended_first(before: str, corrected: str, after: str, tmp_path: Path) -> None:
+    head = "import torch.distributed as dist\nfrom torch.distributed.fsdp import StateDictType\n"
+    head += f"{_HEAD}\nmodel = nn.Linear(4, 4)\n"
+    plan = planned(tmp_path, head + before)
+    texts = (plan.corrected[0][1].text, only_change(plan))
+    assert [text.split("model = nn.Linear(4, 4)\n")[1] for text in texts] == [corrected, after]
+
+
+def test_a_type_for_no_named_model_is_kept(tmp_path: Path) -> None:
+    text = f"""{_HEAD}from torch.distributed.fsdp import StateDictType
+
+
+def save(model):
+    model.set_state_dict_type(StateDictType.FULL_STATE_DICT)
+    return model.state_dict()
+
+
+save(FSDP(nn.Linear(4, 4)))
+plugin.set_state_dict_type("FULL_STATE_DICT")
+"""
+    (kept,) = planned(tmp_path, text).of(Kept)
+    assert (kept.line, kept.found.reason) == (8, "it does not name its model; remove it by hand")
