@@ -1088,3 +1088,19 @@ plugin.set_state_dict_type("FULL_STATE_DICT")
 """
     (kept,) = planned(tmp_path, text).of(Kept)
     assert (kept.line, kept.found.reason) == (8, "it does not name its model; remove it by hand")
+
+
+def test_a_raw_state_stays_if_a_load_of_it_does(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+
+def load(optimizer):
+    optimizer.load_state_dict(torch.load("a.pt"))
+
+
+model = FSDP(nn.Linear(4, 4))
+{_OPTIMIZER}
+torch.save(optimizer.state_dict(), "a.pt")
+"""
+    assert "optimizer.state_dict()" in only_change(planned(tmp_path, text))
+    load = 'def load(optimizer):\n    optimizer.load_state_dict(torch.load("a.pt"))\n'
+    assert "optimizer.state_dict()" not in only_change(planned(tmp_path, text.replace(load, "")))

@@ -21,11 +21,8 @@ from fsdplint.migrate.rules import fixes_of
 from fsdplint.migrate.step import Change, Context, Found
 from fsdplint.rules.collective_under_rank_guard import missed_collectives, on_every_rank
 
-_OF_OPTIMIZERS = {
-    "optimizer-state-saved-raw": "the file holds one rank's shards under FSDP1; such a file cannot "
-    "be loaded any more",
-    "optimizer-before-sharding": "FSDP1 replaces the parameters that it holds, so training changes",
-}
+_EARLY = "FSDP1 replaces the parameters that it holds, so training changes"
+_RAW = "the file holds one rank's shards under FSDP1; such a file cannot be loaded any more"
 _STATES = (*METHODS, *TAKES, *CONVERTS, *SAVES, *LOADS)
 
 
@@ -34,9 +31,32 @@ def mistakes(context: Context) -> Iterator[Found]:
     yield from _statics(context)
     yield from of_the_wrapper(context)
     yield from on_all_ranks(context)
-    for rule, differs in _OF_OPTIMIZERS.items():
-        for change in fixes_of(rule)(context):
-            yield replace(change, differs=differs) if isinstance(change, Change) else change
+    yield from _early_optimizers(context)
+    yield from _raw_states(context)
+
+
+def _early_optimizers(context: Context) -> Iterator[Found]:
+    """Yield a change for each optimizer that holds none of the parameters that FSDP1 trains."""
+    for change in fixes_of("optimizer-before-sharding")(context):
+        yield replace(change, differs=_EARLY) if isinstance(change, Change) else change
+
+
+def _raw_states(context: Context) -> Iterator[Found]:
+    """Yield a change for each raw state of an optimizer, if all loads of such states change, too.
+
+    Whether a method is an optimizer's is told by its name where nothing calls its function.
+    """
+    changes = [c for c in fixes_of("optimizer-state-saved-raw")(context) if isinstance(c, Change)]
+    starts = {(change.span.path, change.span.start) for change in changes}
+    for code in context.codes("load_state_dict") if changes else ():
+        for node in code.walk("load_state_dict"):
+            method = node.func if isinstance(node, ir.Call) else None
+            if isinstance(method, ir.Attribute) and method.attr == "load_state_dict":
+                owner = ir.last_name(method.value).lower()
+                if "opt" in owner and (code.path, node.start) not in starts:
+                    return
+    for change in changes:
+        yield replace(change, differs=_RAW)
 
 
 def _statics(context: Context) -> Iterator[Found]:
