@@ -1104,3 +1104,43 @@ torch.save(optimizer.state_dict(), "a.pt")
     assert "optimizer.state_dict()" in only_change(planned(tmp_path, text))
     load = 'def load(optimizer):\n    optimizer.load_state_dict(torch.load("a.pt"))\n'
     assert "optimizer.state_dict()" not in only_change(planned(tmp_path, text.replace(load, "")))
+
+
+_AVERAGING = f"""{_HEAD}
+
+def update(ema, model):
+    for e, p in zip(ema.parameters(), model.parameters()):
+        CHANGE
+
+
+def init(model):
+    for p in model.parameters():
+        p.data.fill_(0.0)
+
+
+model = FSDP(nn.Linear(4, 4)STRATEGY)
+ema = nn.Linear(4, 4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "frees"),
+    [
+        ("e.mul_(0.9).add_(p, alpha=0.1)", True),
+        ("e.data.lerp_(p.data, 0.1)", True),
+        ("torch._foreach_lerp_([e], [p], 0.1)", True),
+        ("e.grad.copy_(p.grad)", False),
+        ("print(e - p)", False),
+    ],
+)
+def test_roots_of_averaged_models_are_freed(change: str, frees: bool, tmp_path: Path) -> None:
+    text = _AVERAGING.replace("CHANGE", change)
+    kept = ", reshard_after_forward=True" * frees
+    after = only_change(planned(tmp_path, text.replace("STRATEGY", "")))
+    assert f"fully_shard(model{kept})\n" in after
+    strategy = ", sharding_strategy=ShardingStrategy.SHARD_GRAD_OP"
+    text = f"from torch.distributed.fsdp import ShardingStrategy\n{text}"
+    plan = planned(tmp_path, text.replace("STRATEGY", strategy))
+    assert f"fully_shard(model, reshard_after_forward={frees})\n" in only_change(plan)
+    said = [e.found.differs for e in plan.of(Change) if isinstance(e.found, Change)]
+    assert any(each.startswith("the root's parameters are freed") for each in said) is frees

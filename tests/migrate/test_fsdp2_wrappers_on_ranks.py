@@ -209,3 +209,34 @@ def test_ranks_may_use_different_parameters(tmp_path: Path, ranks: Ranks) -> Non
         assert not report(ranks.run(text, arguments=[str(folder)], process_group=False))
     compared = ranks.run(_COMPARE, arguments=list(map(str, folders)), world_size=1)
     assert not report(compared)
+
+
+def test_averages_are_evaluated_and_updated(tmp_path: Path, ranks: Ranks) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    script = tmp_path / "train.py"
+    script.write_text(f"""{_MODEL}
+def update(ema, model):
+    with torch.no_grad():
+        for e, p in zip(ema.parameters(), model.parameters()):
+            e.lerp_(p, 0.5)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model, ema = (FSDP(Net(), {_CPU}) for _ in range(2))
+for _ in range(2):
+    update(ema, model)
+    with torch.no_grad():
+        found = ema(torch.ones(2, 8))
+dist.destroy_process_group()
+""")
+    check = """
+torch.manual_seed(0)
+model, ema = Net(), Net()
+update(ema, model)
+update(ema, model)
+assert torch.equal(found, ema(torch.ones(2, 8)))
+"""
+    ((old, new),) = make_plan(FSDP2, [str(script)], {}).files
+    assert not report(ranks.run(old.text, process_group=False))
+    assert not report(ranks.run(f"{new.text}{check}", process_group=False))
