@@ -437,7 +437,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
-model = DDP(nn.Linear(4, 4))
+model = DDP(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 
 
@@ -452,7 +452,10 @@ def evaluate():
 
 for step in range(5):
     if step % 2 == 0 and dist.get_rank() == 0:
+        model.eval()
         evaluated = evaluate()
+        print("evaluated", round(evaluated.item(), 5))
+        model.train()
         if step > 0:
             state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save(state, "state.pt")
@@ -470,7 +473,9 @@ def test_evaluating_and_saving_change_no_later_step(tmp_path: Path, ranks: Ranks
         "    if step % 2 == 0:\n"
         "        with torch.random.fork_rng(range(torch.cuda.device_count()), "
         "enabled=dist.get_rank() != 0):\n"
+        "            model.eval()\n"
         "            evaluated = evaluate()\n"
+        "            model.train()\n"
     ) in after
     assert "    if step % 2 == 0 and step > 0:\n        state_dict = get_model_state" in after
     found = [ranks.run(text, process_group=False) for text in (_EVALUATED, after)]
@@ -958,6 +963,8 @@ def test_states_that_not_only_one_rank_may_need(tmp_path: Path, line: str, reaso
 
 _SOMETIMES = """\
 import os
+from contextlib import nullcontext
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -984,17 +991,21 @@ if distributed:
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 if os.path.exists("last.pt"):
     plain.load_state_dict(torch.load("last.pt")["model"])
-loss = model(torch.ones(2, 4)).square().sum()
-loss.backward()
+for micro in range(2):
+    with model.no_sync() if distributed and micro == 0 else nullcontext():
+        loss = model(torch.ones(2, 4)).square().sum()
+        loss.backward()
+norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 optimizer.step()
+length = f"{plain.weight.norm():.4f}"
 if rank == 0:
     save("last.pt", plain)
-print(loss.item())
+    print(f"{loss.item():.4f} {norm:.4f} {length}")
 """
 _TWICE = "import runpy; [runpy.run_path('train.py') for _ in range(2)]"
 
 
-def test_a_script_still_runs_without_a_process_group(tmp_path: Path) -> None:
+def test_a_script_still_runs_without_a_process_group(tmp_path: Path, ranks: Ranks) -> None:
     after = only_change(planned(tmp_path, _SOMETIMES))
     assert "    if dist.is_initialized() and dist.get_rank() != 0:\n        return\n" in after
     printed = []
@@ -1004,6 +1015,10 @@ def test_a_script_still_runs_without_a_process_group(tmp_path: Path) -> None:
         run = [sys.executable, "-c", _TWICE]
         printed.append(subprocess.check_output(run, cwd=folder, text=True))
     assert printed[0] == printed[1] != ""
+    found = [ranks.run(text, process_group=False) for text in (_SOMETIMES, after)]
+    assert not any(map(report, found))
+    one, other = (outcomes[0].output for outcomes in found)
+    assert one == other != ""
 
 
 def test_a_program_that_is_not_analyzed_to_its_end_is_kept(
