@@ -613,6 +613,11 @@ torch.jit.script(net.module)
 """: "no exporter takes a sharded model; build the model anew on one rank, load the gathered state "
     "into it, and export that by hand",
     """\
+net = DDP(Net())
+torch.multiprocessing.spawn(print, args=(net.module,), nprocs=1)
+""": "another process cannot get a sharded model, of which this rank has its shards; call the "
+    "function on every rank, or pass the gathered state, by hand",
+    """\
 from library import initialize
 
 net = Net()
