@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fsdplint.migrate.clipped_norms import clipped_norms
 from fsdplint.migrate.copies import copies
 from fsdplint.migrate.ddp.evaluations import evaluations
 from fsdplint.migrate.ddp.leftovers import leftovers
@@ -42,7 +43,7 @@ ADAPTING = (
         within,
         (early_optimizers, _no_syncs, memory_formats, cleared, copies, pickled, double_backward),
     ),
-    *map(within, (gathers, loads, reshards, unseen)),
+    *map(within, (gathers, loads, reshards, unseen, clipped_norms)),
     *map(within, (unknown_code, unknown_optimizers, unshardable, gathered_reads)),
 )
 
