@@ -993,6 +993,7 @@ def test_all_ranks_compute_a_norm_to_print(tmp_path: Path) -> None:
     text = text.replace(
         "    for epoch", "    parameters = list(model.parameters())\n    for epoch", 1
     )
-    assert f"            loss.backward()\n            {line}\n" in migrated(
+    gathered = line.replace("1.0)", "1.0).full_tensor()")
+    assert f"            loss.backward()\n            {gathered}\n" in migrated(
         tmp_path, text, batch_size="divide"
     )
