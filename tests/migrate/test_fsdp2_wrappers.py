@@ -1065,6 +1065,12 @@ _OPTIMIZER = "optimizer = torch.optim.AdamW(model.parameters())"
             "state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))\n",
         ),
         (
+            "model = FSDP(model)\nFSDP.clip_grad_norm_(model, max_norm=1.0)\n",
+            "model = FSDP(model)\nmodel.clip_grad_norm_(max_norm=1.0)\n",
+            "fully_shard(model)\n"
+            "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)\n",
+        ),
+        (
             "model = FSDP(model)\nema = FSDP(nn.Linear(4, 4))\n"
             "ema.load_state_dict(model.state_dict())\n",
             "model = FSDP(model)\nema = FSDP(nn.Linear(4, 4))\n"

@@ -23,6 +23,7 @@ from fsdplint.migrate.rules import fixes_of
 from fsdplint.migrate.step import Change, Context, Found
 from fsdplint.rules.collective_under_rank_guard import missed_collectives, on_every_rank
 
+_CLIP = "clip_grad_norm_"
 _EARLY = "FSDP1 replaces the parameters that it holds, so training changes"
 _RAW = "the file holds one rank's shards under FSDP1; such a file cannot be loaded any more"
 _STATES = (*METHODS, *TAKES, *CONVERTS, *SAVES, *LOADS)
@@ -31,6 +32,7 @@ _STATES = (*METHODS, *TAKES, *CONVERTS, *SAVES, *LOADS)
 def mistakes(context: Context) -> Iterator[Found]:
     """Yield a change for each state that FSDP1 does not give, or not whole, and of `_statics`."""
     yield from _statics(context)
+    yield from _unbound(context)
     yield from _nested(context)
     yield from of_the_wrapper(context)
     yield from on_all_ranks(context)
@@ -77,6 +79,20 @@ def _statics(context: Context) -> Iterator[Found]:
                 edit = code.edit(method.value.start, method.value.end, name)
                 what = f"call `{method.attr}` on `{name}`"
                 yield Change(code.span(node), what, (edit,), (imports,))
+
+
+def _unbound(context: Context) -> Iterator[Found]:
+    """Yield a change for each `FSDP.clip_grad_norm_(model, …)`, which is a method of the model."""
+    for code in context.codes(_CLIP):
+        for node in code.walk(_CLIP):
+            if not isinstance(node, ir.Call) or context.name(code, node.func) != f"{FSDP1}.{_CLIP}":
+                continue
+            model, rest = [*node.args[:1]], node.args[1:]
+            if model and not (model[0].keyword or model[0].star):
+                end = rest[0].start if rest else node.end - 1
+                text = f"{code.slice(model[0].value)}.{_CLIP}("
+                edits = (code.edit(node.start, end, text),)
+                yield Change(code.span(node), f"call `{_CLIP}` on the model", edits)
 
 
 def _nested(context: Context) -> Iterator[Found]:
