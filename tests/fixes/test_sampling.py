@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from fsdplint.check import check_text
@@ -94,6 +96,36 @@ def test_a_function_that_gets_other_loaders_too(other: str, asked: str) -> None:
     made = "train(DataLoader(rows, sampler=DistributedSampler(rows)))\n"
     expected = [f"if isinstance({asked}, DistributedSampler):", "data.sampler.set_epoch(epoch)"]
     assert added(_TRAIN + made + other) == (expected, Safety.SAFE)
+
+
+_STEP = _LOOP.partition("\n")[2]
+_MADE = "sampler = DistributedSampler(rows)\nloader = DataLoader(rows, sampler=sampler)\n"
+_NEXT = "sampler.set_epoch(sampler.epoch + 1)"
+_CYCLE = """\
+def cycle(loader):
+    while True:
+        yield from loader
+
+
+for (batch,) in cycle(loader):
+    model(batch).square().mean().backward()
+    optimizer.step()
+"""
+_HELD = "loader.sampler.set_epoch(loader.sampler.epoch + 1)"
+
+
+@pytest.mark.parametrize(
+    ("loops", "expected"),
+    [
+        ("while not done():\n" + _STEP, [_NEXT]),
+        ("for _ in range(3):\n" + _STEP, [_NEXT]),
+        ("for epoch in epochs():\n" + _STEP, [_NEXT]),
+        ("for stage in range(2):\n" + textwrap.indent(_LOOP, "    "), [_NEXT]),
+        (_CYCLE, [_HELD]),
+    ],
+)
+def test_a_sampler_counts_the_epochs_that_no_loop_numbers(loops: str, expected: list[str]) -> None:
+    assert added(_MADE + loops) == (expected, Safety.SAFE)
 
 
 def test_a_sampler_that_may_not_be_there_makes_the_fix_unsafe() -> None:

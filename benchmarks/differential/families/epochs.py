@@ -200,6 +200,56 @@ _USE = {
             for (batch,) in batches:
                 step(batch)
     """,
+    "not_counted": """
+        loader = DataLoader(dataset, batch_size=4, sampler=sampler)
+        steps = 0
+        while steps < 6:
+            for (batch,) in loader:
+                step(batch)
+                steps += 1
+    """,
+    "repeated": """
+        loader = DataLoader(dataset, batch_size=4, sampler=sampler)
+        for stage in range(2):
+            for epoch in range(2):
+                for (batch,) in loader:
+                    step(batch)
+    """,
+    "not_counted_shared": """
+        def train(loader):
+            for _ in range(2):
+                for (batch,) in loader:
+                    step(batch)
+
+
+        train([(torch.ones(4, 8),)])
+        train(DataLoader(validation, batch_size=4))
+        train(DataLoader(dataset, batch_size=4, sampler=sampler))
+    """,
+    "endless": """
+        def cycle(loader):
+            while True:
+                yield from loader
+
+
+        loader = DataLoader(dataset, batch_size=4, sampler=sampler)
+        for number, (batch,) in enumerate(cycle(loader)):
+            step(batch)
+            if number == 6:
+                break
+        print(len(list(zip(range(3), cycle([1])))))
+    """,
+    "used_up": """
+        loader = DataLoader(dataset, batch_size=4, sampler=sampler)
+        batches = iter(loader)
+        for number in range(6):
+            try:
+                (batch,) = next(batches)
+            except StopIteration:
+                batches = iter(loader)
+                (batch,) = next(batches)
+            step(batch)
+    """,
 }
 
 FAMILIES = (

@@ -6,6 +6,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.fix_places import name_in
+from fsdplint.engine.facts.training_loops import (
+    Training,
+    begun_name,
+    is_repeated,
+    loader_name,
+)
+from fsdplint.engine.interpreter.site import Site
+from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix, Safety
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder, require_exact
@@ -25,37 +34,77 @@ class Asking(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """A loop over epochs, and the expression for the sampler in it.
+    """Where each epoch begins, and what is called there.
 
     Attributes:
+        first: the statement that each epoch begins with.
+        number: the expression for the number of the epoch.
         safety: unsafe where reading the sampler may raise an error, or a test may mislead.
     """
 
     code: Code
-    loop: ir.For
+    first: ir.Stmt
     sampler: str
+    number: str
     asking: Asking = Asking.NOTHING
     safety: Safety = Safety.SAFE
 
 
 def epochs_of(
-    code: Code, loop: ir.For | ir.While, loader: str | None, holder: str = "sampler"
+    program: Program, training: Training, holder: str = "sampler", sampler: Site | None = None
 ) -> Epochs | Declined:
-    """Return the loop over epochs with the expression for the sampler of its loader."""
-    if not isinstance(loop, ir.For):
-        return Declined(
-            "a `while` loop runs the epochs; call `set_epoch` with their number by hand"
-        )
-    if loader is None:
-        return Declined("no variable of the epoch loop holds the loader; call `set_epoch` by hand")
-    return Epochs(code, loop, f"{loader}.{holder}")
+    """Return where the epochs of a training begin.
+
+    That is where a loop numbers all of them, if there is one that knows the sampler. Else it is
+    where the loader begins, and the sampler itself has their number.
+
+    Args:
+        holder: the attributes that lead from the loader to the sampler.
+        sampler: where the sampler is created, if it is.
+    """
+    loop = training.epochs
+    if loop is not None and not is_repeated(program, training):
+        path, node = loop
+        code, held = Code.of(program.tree(path)), loader_name(program, training, loop)
+        name, counter = _named(program, sampler, held, holder, loop), _counter(code, node)
+        if name and counter:
+            return _beginning(code, node.body[0], name, counter)
+    site = training.loop.site
+    code, held = Code.of(program.tree(site.path)), begun_name(program, training)
+    name = _named(program, sampler, held, holder, (site.path, site.node))
+    if name is None:
+        return Declined("no variable holds the loader where it begins; call `set_epoch` by hand")
+    return _beginning(code, code.statement(site.node), name, f"{name}.epoch + 1")
+
+
+def _named(
+    program: Program, made: Site | None, loader: str | None, holder: str, at: tuple[str, ir.Node]
+) -> str | None:
+    """Return what a sampler is called at a node of a file: by its own name, or its loader's."""
+    own = name_in(program, made, *at) if made is not None else None
+    return own or (loader and f"{loader}.{holder}")
+
+
+def _beginning(code: Code, first: ir.Stmt, sampler: str, number: str) -> Epochs | Declined:
+    if not code.starts_line(first):
+        return Declined(f"`{code.short(first)}` does not start a line; call `set_epoch` by hand")
+    return Epochs(code, first, sampler, number)
+
+
+def _counter(code: Code, loop: ir.For | ir.While) -> str | None:
+    """Return the variable that a loop over epochs counts them with."""
+    if not isinstance(loop, ir.For) or not _counts(loop.iterable):
+        return None
+    counter = code.slice(loop.target)
+    named = isinstance(loop.target, (ir.Name, ir.Attribute, ir.Subscript)) and counter != "_"
+    return counter if named else None
 
 
 @builder
 def set_epoch(epochs: Epochs) -> Fix:
     """Call ``set_epoch`` at the start of each epoch."""
     require_exact(epochs.code)
-    imports = Imports(epochs.code, epochs.loop)
+    imports = Imports(epochs.code, epochs.first)
     edit = epoch_edit(epochs, imports)
     title = f"call `{epochs.sampler}.set_epoch` at the start of each epoch"
     return Fix(title, epochs.safety, (edit, *imports.edits()))
@@ -111,22 +160,10 @@ def _sampler_argument(code: Code, loader: ir.Call, sampler: str) -> Edit:
 
 def epoch_edit(epochs: Epochs, imports: Imports) -> Edit:
     """Return the edit that calls ``set_epoch`` first in each epoch."""
-    code, loop = epochs.code, epochs.loop
-    counter = code.slice(loop.target)
-    if not isinstance(loop.target, (ir.Name, ir.Attribute, ir.Subscript)) or counter == "_":
-        raise NoFixError(
-            "the epoch loop has no counter variable; add one and call `set_epoch` by hand"
-        )
-    if not _counts(loop.iterable):
-        raise NoFixError(
-            f"`{code.short(loop.iterable)}` does not count the epochs; call `set_epoch` by hand"
-        )
-    first = loop.body[0]
-    if not code.starts_line(first):
-        raise NoFixError(f"`{code.short(loop)}` is on one line; call `set_epoch` by hand")
-    indent, newline = code.indentation(first), code.newline
+    code, first = epochs.code, epochs.first
     test = _test(epochs, imports)
-    line = f"{epochs.sampler}.set_epoch({counter}){newline}"
+    indent, newline = code.indentation(first), code.newline
+    line = f"{epochs.sampler}.set_epoch({epochs.number}){newline}"
     lines = f"{indent}if {test}:{newline}{indent}{code.unit}{line}" if test else indent + line
     return code.insert_lines(code.extent(first)[0], lines)
 

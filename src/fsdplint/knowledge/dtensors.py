@@ -13,11 +13,13 @@ from fsdplint.knowledge.collectives import C10D_CALLS
 WHOLE_METHODS = frozenset({"numpy", "tolist", "unbind", "flatten", "ravel", "data_ptr"})
 # Flattening too, by -1 alone.
 RESHAPES = frozenset({"view", "reshape"})
-# Functions that are errors if one of their arguments is a DTensor, for the same reasons.
+# Functions that are errors if one of their arguments is a DTensor, for the same reasons, or that
+# print each rank's own shard.
 WHOLE_FUNCTIONS = frozenset(
     {
         *("numpy.array", "numpy.asarray", "numpy.linalg.norm", "numpy.save"),
         *("torch.save", "torch.allclose", "torch.flatten", "torch.ravel", "torch.unbind"),
+        *("builtins.print", "builtins.repr", "builtins.str"),
     }
 )
 # Methods of writers for metrics, which take numpy's arrays of what they get.

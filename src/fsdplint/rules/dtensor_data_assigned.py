@@ -10,7 +10,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import is_gathered, runs_alone, sharding_of
 from fsdplint.engine.interpreter.events import Shard, Store, Trace
-from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
+from fsdplint.engine.interpreter.modules import is_parameter
 from fsdplint.engine.interpreter.values import Object, Parameters, read_from
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
@@ -109,7 +109,7 @@ def _shard(trace: Trace, store: Store) -> Shard | None:
     owner, target = store.owner, store.site.node
     if isinstance(owner, Parameters):
         module, since = owner.module, store.time if owner.lazy else owner.time
-    elif isinstance(owner, Object) and owner.step in PARAMETER_STEPS and owner.parent is not None:
+    elif isinstance(owner, Object) and is_parameter(owner) and owner.parent is not None:
         base = target.value if isinstance(target, ir.Attribute) else None
         if not isinstance(base, ir.Attribute):
             return None  # it was taken at another time

@@ -8,15 +8,14 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.feeding import SameOrder, same_orders
-from fsdplint.engine.facts.fix_places import name_in
-from fsdplint.engine.facts.training_loops import loader_name, over
+from fsdplint.engine.facts.training_loops import over
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.must import classes
 from fsdplint.engine.must.definitions import UNBOUND
 from fsdplint.engine.must.values import Instance, Known, Literal, Result, is_bound, possible
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity, Span
-from fsdplint.fixes.code import Code, Declined
+from fsdplint.fixes.code import Declined
 from fsdplint.fixes.sampling import Asking, Epochs, epochs_of, set_epoch
 from fsdplint.knowledge.data import ATTRIBUTES_BY_ARGUMENT, DISTRIBUTED_SAMPLERS, ONE_BY_ONE
 from fsdplint.rule import Report, declare
@@ -70,19 +69,7 @@ def _evidence(fact: SameOrder) -> tuple[Evidence, ...]:
 
 
 def _fix(program: Program, fact: SameOrder) -> Fix | Declined:
-    if fact.epochs is None:
-        return Declined(
-            "no loop counts the epochs; count them where the loader starts over and call "
-            "`set_epoch` by hand"
-        )
-    path, loop = fact.epochs
-    code = Code.of(program.tree(path))
-    name = name_in(program, fact.sampler, path, loop)
-    if name is not None and isinstance(loop, ir.For):
-        epochs: Epochs | Declined = Epochs(code, loop, name)
-    else:
-        name = loader_name(program, fact.training, (path, loop))
-        epochs = epochs_of(code, loop, name, fact.holder)
+    epochs = epochs_of(program, fact.training, fact.holder, fact.sampler)
     if isinstance(epochs, Declined):
         return epochs
     if (batches := _drawn_once(program, fact)) is not None:
@@ -110,7 +97,7 @@ def _drawn_once(program: Program, fact: SameOrder) -> str | None:
 def _asked(program: Program, epochs: Epochs) -> Epochs:
     """Return the fix with the test that makes it safe wherever the loop runs, if there is one."""
     asking = Asking
-    path, at = epochs.code.path, epochs.loop.body[0]
+    path, at = epochs.code.path, epochs.first
     values = possible(program, path, epochs.sampler, at)
     if values and all(_is_distributed(program, each) for each in values):
         return epochs

@@ -10,7 +10,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.fix_places import common_frame
 from fsdplint.engine.facts.sharding import exclude_each_other, runs_alone
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
-from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
+from fsdplint.engine.interpreter.modules import is_parameter
 from fsdplint.engine.interpreter.values import Object, Parameters, followed
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety, Severity
@@ -84,7 +84,7 @@ def _taken(hook: Call) -> tuple[Object, int] | None:
     owner = None if hook.receiver is None else followed(hook.receiver)
     if isinstance(owner, Parameters):
         return owner.module, hook.time if owner.lazy else owner.time
-    if isinstance(owner, Object) and owner.step in PARAMETER_STEPS and owner.parent is not None:
+    if isinstance(owner, Object) and is_parameter(owner) and owner.parent is not None:
         return owner.parent, hook.time
     return None
 

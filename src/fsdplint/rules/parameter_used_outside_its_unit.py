@@ -12,7 +12,7 @@ from fsdplint.engine.facts.layers import library_class
 from fsdplint.engine.facts.origins import attributes_behind
 from fsdplint.engine.facts.sharding import is_summoned, runs_alone
 from fsdplint.engine.interpreter.events import Call, DirectForward, MethodCall, Shard, Store, Trace
-from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
+from fsdplint.engine.interpreter.modules import is_parameter
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     Choice,
@@ -159,9 +159,9 @@ def _weight(value: object) -> Object | None:
     item = must_be(value)  # type: ignore[arg-type]  # a value
     while isinstance(item, Object) and item.step in _VIEWS:
         item = item.parent
-    if not isinstance(item, Object) or item.step not in PARAMETER_STEPS or item.parent is None:
-        return None
-    return item
+    if isinstance(item, Object) and is_parameter(item) and item.parent is not None:
+        return item
+    return None
 
 
 # Attributes that an expression gets a module's tensors by.
@@ -266,7 +266,7 @@ def _unfollowed(program: Program, trace: Trace, use: Call) -> bool:
 def reports(program: Program) -> Iterator[Report]:
     for fact in stray_uses(program):
         site, shard = fact.use.site, fact.shard
-        name = _name(fact.argument) or fact.weight.path().lstrip(".")
+        name = _name(fact.argument, fact.weight) or fact.weight.path().lstrip(".")
         state = (
             "a DTensor shard there, and mixing it with plain tensors raises"
             if shard.generation is Generation.FSDP2
@@ -289,7 +289,7 @@ def reports(program: Program) -> Iterator[Report]:
 
 def _handing_over(program: Program, fact: StrayUse) -> Iterator[Evidence]:
     """The argument of an outer call that names the parameter, where the use does not."""
-    if _name(fact.argument) is not None:
+    if _name(fact.argument, fact.weight) is not None:
         return
     for path, call in reversed(fact.use.site.calls):
         for given in call.args if isinstance(call, ir.Call) else ():
@@ -299,13 +299,13 @@ def _handing_over(program: Program, fact: StrayUse) -> Iterator[Evidence]:
                 return
 
 
-def _name(argument: ir.Expr) -> str | None:
+def _name(argument: ir.Expr, weight: Object) -> str | None:
     """``model.head.weight`` of that expression or of a view of it."""
     while True:
         if isinstance(argument, ir.Call):
             argument = argument.func
         path = dotted(argument)
-        if path is not None and path.endswith(PARAMETER_STEPS):
+        if path is not None and path.endswith(weight.step):
             return path
         if not isinstance(argument, ir.Attribute):
             return None
@@ -340,13 +340,13 @@ def _fix(program: Program, fact: StrayUse) -> Fix | Declined:
         )
     if program.sometimes_without(site, shard.site):
         return Declined("the model is not always sharded, and a plain tensor has no `full_tensor`")
-    return gather(code, fact.argument)
+    return gather(code, fact.argument, fact.weight)
 
 
 def _as_call(code: Code, fact: StrayUse) -> tuple[str, ir.Expr] | None:
     """The layer and its input, if the computation is exactly what calling the layer does."""
     layer, node = fact.weight.parent, fact.use.site.node
-    name = _name(fact.argument)
+    name = _name(fact.argument, fact.weight)
     if layer is None or library_class(layer) != LINEAR_LAYER or name is None:
         return None
     if not name.endswith(".weight"):
@@ -387,9 +387,9 @@ def join_outer_unit(code: Code, shard: ir.Call) -> Fix:
 
 
 @builder
-def gather(code: Code, argument: ir.Expr) -> Fix:
+def gather(code: Code, argument: ir.Expr, weight: Object) -> Fix:
     """Insert ``.full_tensor()`` behind the parameter."""
-    name = _name(argument)
+    name = _name(argument, weight)
     if name is None or not code.slice(argument).startswith(name):
         raise NoFixError(f"`{code.short(argument)}` does not name the parameter")
     at = argument.start + len(name)

@@ -7,7 +7,7 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.feeding import SharedData, shared_data
-from fsdplint.engine.facts.training_loops import loader_name, over
+from fsdplint.engine.facts.training_loops import over
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
@@ -74,9 +74,7 @@ def _fix(program: Program, fact: SharedData) -> Fix | Declined:
         )
     epochs: Epochs | Declined | None = None
     if fact.seed is not None and training.epochs is not None:
-        path, loop = training.epochs
-        name = loader_name(program, training, training.epochs)
-        epochs = epochs_of(Code.of(program.tree(path)), loop, name)
+        epochs = epochs_of(program, training)
     if isinstance(epochs, Declined):
         return epochs
     return sample_by_rank(

@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.branches import on_every_path
 from fsdplint.engine.facts.datasets import is_fixed, streamed_rows, words
 from fsdplint.engine.facts.samplers import asks_for_epoch, distributed_samplers, drawn_from
-from fsdplint.engine.facts.training_loops import Loop, Training, takes, trainings
+from fsdplint.engine.facts.training_loops import Loop, Training, repeats, trainings
 from fsdplint.engine.interpreter.events import Call, Shard, Trace
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
@@ -106,8 +106,7 @@ def _ordered(program: Program, trace: Trace) -> Iterator[tuple[ir.Node, SameOrde
         drawn, holder = drawn_from(loader)
         if drawn is None or drawn.site is None or drawn not in samplers:
             continue
-        again = training.epochs is not None or _begins_again(program, training.loop.site)
-        if not again or not _shuffles(samplers[drawn]):
+        if not repeats(program, training) or not _shuffles(samplers[drawn]):
             continue
         if unknown or loader.result in told:
             yield drawn.site.node, None
@@ -213,19 +212,6 @@ def _shuffles(sampler: Call) -> bool:
     shuffle = sampler.argument(3, "shuffle")
     known = shuffle is None or (isinstance(shuffle, Const) and bool(shuffle.value))
     return known and not sampler.arguments.open
-
-
-def _begins_again(program: Program, begun: Site) -> bool:
-    """True if a handler restarts a loader whenever its batches are used up."""
-    tree = program.tree(begun.path)
-    handler = tree.parent(tree.statement(begun.node))
-    if not isinstance(handler, ir.Handler) or handler.type is None:
-        return False
-    attempt = tree.parent(handler)
-    assert isinstance(attempt, ir.Try)
-    ended = ir.last_name(handler.type) == "StopIteration"
-    tried = (node for statement in attempt.body for node in ir.walk(statement))
-    return ended and any(takes(program, begun, node) for node in tried)
 
 
 def _told(trace: Trace) -> tuple[set[Object], bool]:

@@ -11,7 +11,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.engine.interpreter.decisions import exclude
 from fsdplint.engine.interpreter.events import Call, Declared, Shard, Sharding, Trace
-from fsdplint.engine.interpreter.modules import PARAMETER_STEPS, is_module
+from fsdplint.engine.interpreter.modules import is_module, is_parameter
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     Choice,
@@ -137,7 +137,7 @@ def _owner(keyword: str, item: Value) -> Object | None:
         return None if item.filtered else item.module
     if not isinstance(item, Object):
         return None
-    if item.step in PARAMETER_STEPS:
+    if is_parameter(item):
         return item.parent
     return item if keyword == "ignored_modules" or is_module(item) else None
 

@@ -251,6 +251,34 @@ def over(loop: Call) -> Span:
     return Span(loop.site.path, each.start, each.end)
 
 
+def repeats(program: Program, training: Training) -> bool:
+    """Whether a loop begins the loader again, or a handler whenever its batches are used up."""
+    return training.epochs is not None or _begins_again(program, training.loop.site)
+
+
+def _begins_again(program: Program, begun: Site) -> bool:
+    tree = program.tree(begun.path)
+    handler = tree.parent(tree.statement(begun.node))
+    if not isinstance(handler, ir.Handler) or handler.type is None:
+        return False
+    attempt = tree.parent(handler)
+    assert isinstance(attempt, ir.Try)
+    ended = ir.last_name(handler.type) == "StopIteration"
+    tried = (node for statement in attempt.body for node in ir.walk(statement))
+    return ended and any(takes(program, begun, node) for node in tried)
+
+
+def is_repeated(program: Program, training: Training) -> bool:
+    """Whether another loop runs the one over epochs again with the same loader."""
+    if training.epochs is None:
+        return False
+    path, loop = training.epochs
+    frames = training.loop.site.frames()
+    inside = [d for d, (p, node) in enumerate(frames) if p == path and _covers(loop, node)]
+    around = Site(path, loop, frames[: inside[-1]])
+    return _repeated(program, around, training.loader.site) is not None
+
+
 # Names
 
 
@@ -260,6 +288,24 @@ def loader_name(program: Program, training: Training, epochs: Loop) -> str | Non
     return name_in(program, training.loader.site, path, loop) or _iterated(
         program, training, epochs
     )
+
+
+def begun_name(program: Program, training: Training) -> str | None:
+    """What the loader is called where its loop begins, if it has a name there."""
+    begun = training.loop
+    names = [str(each.value) for each in begun.arguments.args if isinstance(each, Const)]
+    if names or begun.result is not begun.receiver:
+        return names[0] if names else None
+    text = program.text(begun.site.path, _gone_through(begun.site.node))
+    return text if text.replace(".", "").isidentifier() else None
+
+
+def _gone_through(node: ir.Node) -> ir.Node:
+    if isinstance(node, ir.For):
+        return node.iterable
+    if isinstance(node, ir.Yield):
+        return node.value or node
+    return node.args[0].value if isinstance(node, ir.Call) and node.args else node
 
 
 def _iterated(program: Program, training: Training, epochs: Loop) -> str | None:

@@ -186,9 +186,8 @@ def formatted(state: PathState, node: ir.FormattedString, frame: Frame) -> Value
     values = [state.evaluate(value, frame) for value in node.values]
     for value, place in zip(values, node.values, strict=True):
         # A tensor with a format specification raises an error instead.
-        if frame.unit.text[place.end : place.end + 1] in ("}", ")", ","):
-            tensors.look(state, value, place, frame)
-        else:
+        bare = frame.unit.text[place.end : place.end + 1] in ("}", ")", ",")
+        if not bare or tensors.look(state, value, place, frame) is value:
             tensors.operated(state, "format", (value,), place, frame)
     known = [value.value for value in values if isinstance(value, Const)]
     if len(known) == len(values) and len(node.literals) == len(values) + 1:

@@ -6,10 +6,16 @@ from fsdplint.engine.interpreter.events import Shard, Sharding
 from fsdplint.engine.interpreter.state import PathState
 from fsdplint.engine.interpreter.values import Object, Parameters, class_names
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.modules import PARAMETER
 from fsdplint.knowledge.names import MODULE, NN
 
 # How a layer's parameters are reached from it.
-PARAMETER_STEPS = (".weight", ".bias")
+_PARAMETER_STEPS = (".weight", ".bias")
+
+
+def is_parameter(value: Object) -> bool:
+    """True if an object is a parameter of its parent: a layer's, or one that a class registers."""
+    return value.step in _PARAMETER_STEPS or PARAMETER in class_names(value.cls)
 
 
 def is_module(value: Object) -> bool:

@@ -15,7 +15,7 @@ from fsdplint.engine.interpreter.elements import (
     unpacked,
 )
 from fsdplint.engine.interpreter.events import Repoint, Store
-from fsdplint.engine.interpreter.modules import PARAMETER_STEPS, is_module, is_unit
+from fsdplint.engine.interpreter.modules import is_module, is_parameter, is_unit
 from fsdplint.engine.interpreter.names import imported_scope
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
@@ -151,7 +151,7 @@ def stored(
     """Note an assignment to an attribute; a module becomes a part of the owner."""
     compose(state, owner, value, f".{name}")
     _note_tie(state, owner, name)
-    parameter = name == "data" and owner.step in PARAMETER_STEPS
+    parameter = name == "data" and is_parameter(owner)
     if is_module(owner) or name == "requires_grad" or parameter:
         state.note(Store, node, frame, owner, name, value)
 

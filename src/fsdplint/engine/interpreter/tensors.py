@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Divided, Operation, Read
-from fsdplint.engine.interpreter.modules import PARAMETER_STEPS
+from fsdplint.engine.interpreter.modules import is_parameter
 from fsdplint.engine.interpreter.state import Frame, PathState
 from fsdplint.engine.interpreter.values import (
     Arguments,
@@ -64,7 +64,7 @@ def _module_of(value: Object) -> Object | None:
         value = value.parent
     if value.step == ".grad" and value.parent is not None:
         return value.parent.parent
-    return value.parent if value.step in PARAMETER_STEPS else None
+    return value.parent if is_parameter(value) else None
 
 
 def attribute(state: PathState, value: Value, name: str) -> Value | None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from fsdplint.engine import ir
 from fsdplint.knowledge.ddp import CLASS
 from fsdplint.migrate.copies import mixed
-from fsdplint.migrate.own_parameters import own_parameters
 from fsdplint.migrate.parameter_uses import parameter_uses
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.states import untaken
@@ -24,5 +23,4 @@ def leftovers(context: Context) -> Iterator[Found]:
                 yield Kept(span, text, "no step knows how to change this use; change it by hand")
     yield from within(mixed)(context)
     yield from within(parameter_uses)(context)
-    yield from own_parameters(context)
     yield from untaken(context)

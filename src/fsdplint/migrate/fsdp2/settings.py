@@ -15,8 +15,8 @@ from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
 from fsdplint.knowledge.policies import BATCH_NORM, BATCH_NORM_WORDS, MIXED_PRECISION_POLICY
+from fsdplint.migrate.calls import definition, may_be_none, possible_values
 from fsdplint.migrate.fsdp2.averaged import averages_weights
-from fsdplint.migrate.fsdp2.calls import definition, may_be_none, possible_values
 from fsdplint.migrate.fsdp2.filled import items
 from fsdplint.migrate.fsdp2.meta import may_be_on_meta
 from fsdplint.migrate.fsdp2.policies import castings, casts_buffers

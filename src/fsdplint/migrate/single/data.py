@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.datasets import is_iterable
 from fsdplint.engine.facts.samplers import distributed_samplers, drawn_from
-from fsdplint.engine.facts.training_loops import Training, loader_name, trainings
+from fsdplint.engine.facts.training_loops import Training, repeats, trainings
 from fsdplint.engine.interpreter.events import Call, Shard
 from fsdplint.engine.interpreter.values import Const, Object
-from fsdplint.engine.program import Program
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import add_argument, argument_of
 from fsdplint.fixes.code import Code, Declined, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted, fresh
-from fsdplint.fixes.sampling import epoch_edit, epochs_of
+from fsdplint.fixes.sampling import Asking, Epochs, epoch_edit, epochs_of
 from fsdplint.knowledge.data import DATA, DATA_LOADERS
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.single.batch_sizes import size_uses
@@ -125,10 +124,14 @@ def _sampled(context: Context, training: Training, loader: _Loader) -> Change:
     span = loader.code.span(loader.call)
     sized = training.loader.argument(1, "batch_size") is not None
     divides = sized and _divides(context, loader)
-    edits, shuffled = _edits(context.program, training, loader, divides)
+    edits, shuffled = _edits(training, loader, divides)
+    imports = {loader.code.path: loader.imports}
+    for epochs in dict.fromkeys(_epochs(context, loader) if shuffled else ()):
+        own = imports.setdefault(epochs.code.path, Imports(epochs.code, epochs.first))
+        edits.append(epoch_edit(epochs, own))
     what = "divide the dataset between ranks with a `DistributedSampler`"
     differs = [_ORDER] * shuffled + [_LARGER] * (sized and not divides)
-    return Change(span, what, tuple(edits), (loader.imports,), "; ".join(differs))
+    return Change(span, what, tuple(edits), tuple(imports.values()), "; ".join(differs))
 
 
 def _divides(context: Context, loader: _Loader) -> bool:
@@ -154,9 +157,7 @@ def _divides(context: Context, loader: _Loader) -> bool:
     return answer == _DIVIDE
 
 
-def _edits(
-    program: Program, training: Training, loader: _Loader, divides: bool
-) -> tuple[list[Edit], bool]:
+def _edits(training: Training, loader: _Loader, divides: bool) -> tuple[list[Edit], bool]:
     """Return the edits, and whether the loader shuffles."""
     code, call = loader.code, loader.call
     if training.loader.arguments.open or any(each.star == "*" for each in call.args):
@@ -187,7 +188,7 @@ def _edits(
         edits += _per_rank(loader, unpacked)
     if unpacked:
         edits.append(_repacked(loader, unpacked))
-    return [*edits, *_epochs(program, training, loader, shuffled)], shuffled
+    return edits, shuffled
 
 
 def _unset(code: Code, given: list[ir.Argument]) -> ir.Expr | None:
@@ -246,14 +247,18 @@ def _repacked(loader: _Loader, items: dict[str, str]) -> Edit:
     return loader.code.edit(given.start, given.end, f"**{{**{text}{pairs}}}")
 
 
-def _epochs(
-    program: Program, training: Training, loader: _Loader, shuffled: bool
-) -> Iterator[Edit]:
-    if not shuffled or training.epochs is None:
-        return
-    path, loop = training.epochs
-    name = loader_name(program, training, training.epochs)
-    epochs = epochs_of(Code.of(program.tree(path)), loop, name)
-    if isinstance(epochs, Declined):
-        raise NoFixError(epochs.reason)
-    yield epoch_edit(epochs, loader.imports)
+def _epochs(context: Context, loader: _Loader) -> Iterator[Epochs]:
+    """Yield where the epochs of each loop begin that trains on a loader."""
+    program, node = context.program, loader.call
+    begun = [call for trace in program.traces for call in trace.calls("iterate")]
+    every = [t for trace in program.traces for t in trainings(program, trace)]
+    for training in every:
+        if training.loader.site.node is not node or not repeats(program, training):
+            continue
+        epochs = epochs_of(program, training)
+        if isinstance(epochs, Declined):
+            raise NoFixError(epochs.reason)
+        there = [c.receiver for c in begun if c.site.node is training.loop.site.node]
+        alone = all(isinstance(o, Object) and o.site and o.site.node is node for o in there)
+        in_each = epochs.first is program.tree(epochs.code.path).statement(training.loop.site.node)
+        yield epochs if alone or not in_each else replace(epochs, asking=Asking.CLASS)
