@@ -107,7 +107,10 @@ def _agreed(code: Code, statement: ir.Node, operand: ir.Expr, rebinds: bool) -> 
 
 
 def _is_number(code: Code, name: ir.Name) -> bool:
-    """True if a variable is no tensor that gradients are computed of."""
+    """True if a variable is no tensor that gradients are computed of, nor any other object."""
+    uses = (n for n in code.nodes_of(code.scope(name)) if isinstance(n, ir.Attribute))
+    if any(isinstance(each.value, ir.Name) and each.value.id == name.id for each in uses):
+        return False
     backward = (
         node.func.value
         for node in ir.walk(code.module)

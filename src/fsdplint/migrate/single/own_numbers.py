@@ -1,10 +1,16 @@
-"""Numbers that each rank has of its own: losses of its part of the data, and times."""
+"""Numbers that each rank has of its own: losses of its part of the data, and times.
+
+What a model computes is one, too, even of the same data: statistics such as those of batch norm
+are each rank's own, and GPUs round differently.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.program import Program
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.ranks import TIMERS
@@ -32,6 +38,7 @@ class OwnNumbers:
     def __init__(self, context: Context, agreed: Collection[Variable] = ()) -> None:
         self.context = context
         self.codes = list(context.codes(""))
+        self._forwards = _forwards(context.program)
         self._agreed = {*agreed, *self._means()}
         self._variables: set[Variable] = set()
         self._functions: set[str] = set()
@@ -56,7 +63,8 @@ class OwnNumbers:
         if isinstance(value, ir.Attribute) and value.attr in DESCRIBES:
             return False
         if isinstance(value, ir.Call) and (
-            self.context.name(code, value.func) in TIMERS
+            value in self._forwards
+            or self.context.name(code, value.func) in TIMERS
             or ir.last_name(value.func) in self._functions
         ):
             return True
@@ -115,6 +123,15 @@ class OwnNumbers:
         made = (n for n in ir.walk(code.module) if isinstance(n, ir.Assign))
         is_object = any(dotted(t) == text for node in made for t in node.targets)
         return {"__call__" if is_object and text else ir.last_name(call.func) or ""}
+
+
+def _forwards(program: Program) -> set[ir.Node]:
+    """Return the calls of models that are sharded."""
+    found: set[ir.Node] = set()
+    for trace in program.traces:
+        models = {shard.module for shard in trace.of(Shard)}
+        found |= {c.site.node for c in trace.calls("forward") if c.receiver in models}
+    return found
 
 
 def _scopes(code: Code) -> Iterator[Scope]:
