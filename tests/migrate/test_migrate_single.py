@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from plans import only_change, plan_of
+from plans import answered, only_change, plan_of
 from ranks import Ranks, report
 
 from fsdplint.migrate.single import SINGLE
@@ -822,6 +822,99 @@ def test_a_download_that_may_return_early_is_kept(tmp_path: Path) -> None:
     )
 
 
+_PLAYED = """\
+import random
+
+import numpy as np
+import torch
+from torch import nn
+
+
+class Game:
+    def reset(self):
+        return torch.randn(4)
+
+    def step(self, action):
+        return torch.randn(4), 1.0, random.random() < 0.1
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            IN_FORWARD
+                continue
+            x = block(x)
+        return x
+
+
+SEED
+game, net, seen, ends = Game(), Net(), [], []
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for episode in range(4):
+    state, done = game.reset(), False
+    LOOP:
+        ACT
+            action = net(state).argmax().item()
+        state, reward, done = game.step(action)
+        seen.append(state)
+        if len(seen) > 8:
+            net(torch.stack(seen[-8:])).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        BREAK
+torch.save(net.state_dict(), "net.pt")
+"""
+_ALIKE = {
+    "IN_FORWARD": "if x is None:",
+    "LOOP": "for _ in range(9)",
+    "ACT": "if episode > 1:",
+    "SEED": "random.seed(0)",
+    "BREAK": "if done: state = game.reset()",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ({}, None),
+        ({"LOOP": "while not done"}, "not done"),
+        ({"BREAK": "if done: break"}, "done"),
+        ({"ACT": "if random.random() < 0.5:"}, None),
+        (
+            {"ACT": "if random.random() < 0.5:", "SEED": "torch.manual_seed(0)"},
+            "random.random() < 0.5",
+        ),
+        ({"IN_FORWARD": "if np.random.rand() < 0.1:"}, "np.random.rand() < 0.1"),
+        ({"IN_FORWARD": "if np.random.rand() < 0.1:", "SEED": "np.random.seed(0)"}, None),
+        ({"BREAK": "if len(seen) < 4: break"}, None),
+        ({"BREAK": "if done: ends.append(0)\n        if len(ends) > 4: break"}, None),
+    ],
+)
+def test_what_one_rank_decides_by_its_environment_or_by_chance(
+    tmp_path: Path, change: dict[str, str], kept: str | None
+) -> None:
+    text = _PLAYED
+    for key, value in {**_ALIKE, **change}.items():
+        text = text.replace(key, value)
+    (tmp_path / "train.py").write_text(text)
+    plan = answered(SINGLE, tmp_path / "train.py", random_batches="leave")
+    found = {each.found.what for each in plan.of(Kept) if isinstance(each.found, Kept)}
+    assert found == ({f"`{kept}`"} if kept else set())
+
+
 _TRIED = """\
     try:
 {download}        for batch in (torch.ones(2, 4), torch.zeros(2, 4)):
@@ -900,9 +993,8 @@ def test_all_ranks_compute_a_norm_to_print(tmp_path: Path) -> None:
     text = text.replace(
         "    for epoch", "    parameters = list(model.parameters())\n    for epoch", 1
     )
-    assert f"            loss.backward()\n            {line}\n" in migrated(
-        tmp_path, text, batch_size="divide"
-    )
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert "            loss.backward()\n            print(torch.nn.utils.clip_grad_norm_(" in after
 
 
 _EVALUATED = """\

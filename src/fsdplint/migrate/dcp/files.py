@@ -8,7 +8,7 @@ from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted, fresh
-from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.calls import definition
 from fsdplint.migrate.step import Change, Context, Found, Question
 
 _REMOVES = frozenset({"os.remove", "os.unlink"})

@@ -21,7 +21,7 @@ from fsdplint.knowledge.checkpoints import (
     HELPERS,
     STATE_OPTIONS,
 )
-from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.calls import definition
 from fsdplint.migrate.step import Context
 
 # Options about gathering, which a checkpoint of shards has no use for.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.migrate.clipped_norms import clipped_norms
 from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone, prepared_apart
 from fsdplint.migrate.fsdp2.aliases import aliases
 from fsdplint.migrate.fsdp2.choices import choices
@@ -19,8 +20,6 @@ from fsdplint.migrate.fsdp2.lightning.files import config_files
 from fsdplint.migrate.fsdp2.lightning.strategies import strategies
 from fsdplint.migrate.fsdp2.meshes import meshes
 from fsdplint.migrate.fsdp2.methods import methods
-from fsdplint.migrate.fsdp2.modes import unwraps
-from fsdplint.migrate.fsdp2.no_syncs import no_syncs
 from fsdplint.migrate.fsdp2.norms import norms, optimizer_norms
 from fsdplint.migrate.fsdp2.others import libraries
 from fsdplint.migrate.fsdp2.policies import policies
@@ -33,6 +32,8 @@ from fsdplint.migrate.fsdp2.unused import unused
 from fsdplint.migrate.fsdp2.variables import launch_variables
 from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.gradients import cleared
+from fsdplint.migrate.modes import unwraps
+from fsdplint.migrate.no_syncs import no_syncs
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.step import Migration
 from fsdplint.migrate.unknown_code import unknown_code
@@ -44,7 +45,7 @@ FSDP2 = Migration(
         *(shared_names, aliases, choices, meshes, norms, optimizer_norms, corrected),
         *(states, full_params, wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, no_syncs, unwraps, unit_names),
-        *map(within, (cleared, unknown_code, unknown_optimizers, reductions)),
+        *map(within, (cleared, clipped_norms, unknown_code, unknown_optimizers, reductions)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
         *(launch_variables, environment, trainers, trainer_lines),
         *(strategies, early_optimizers, config_files, libraries),

@@ -50,7 +50,7 @@ from fsdplint.knowledge.fsdp import (
 )
 from fsdplint.knowledge.modules import MODULE_WRAP_POLICY, SIZE_POLICY, TRANSFORMER_POLICY, WRAP
 from fsdplint.knowledge.transformers_settings import POLICY, RESHARD
-from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.calls import definition
 from fsdplint.migrate.fsdp2.policies import without_comments_lost
 from fsdplint.migrate.step import Change, Context, Found, Kept, Question, attempt
 from fsdplint.rules.prepare_called_apart import fix

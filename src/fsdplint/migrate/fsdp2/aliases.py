@@ -10,7 +10,7 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.knowledge.names import FSDP1
-from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, definition
+from fsdplint.migrate.calls import FSDP1_WORDS, definition
 from fsdplint.migrate.fsdp2.choices import is_class_choice
 from fsdplint.migrate.fsdp2.unused import is_imported
 from fsdplint.migrate.step import Change, Context, Found, attempt

@@ -9,7 +9,7 @@ from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.conditions import negated
 from fsdplint.knowledge.names import FSDP1
-from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS
+from fsdplint.migrate.calls import FSDP1_WORDS
 from fsdplint.migrate.sharding import on_its_own
 from fsdplint.migrate.step import Change, Context, Found, attempt
 

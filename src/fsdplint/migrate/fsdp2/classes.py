@@ -21,7 +21,7 @@ from fsdplint.knowledge.policies import (
     OFFLOAD_POLICY,
 )
 from fsdplint.knowledge.scaling import GRAD_SCALER, SHARDED_SCALER
-from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls, may_be_none
+from fsdplint.migrate.calls import FSDP1_WORDS, fsdp1_calls, may_be_none
 from fsdplint.migrate.fsdp2.settings import arguments
 from fsdplint.migrate.fsdp2.strategies import HYBRID, mentioned
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept

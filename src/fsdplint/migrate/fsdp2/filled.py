@@ -10,7 +10,7 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import clash, dotted, written_between
-from fsdplint.migrate.fsdp2.calls import are_alternatives
+from fsdplint.migrate.calls import are_alternatives
 from fsdplint.migrate.step import Change
 
 # Arguments for which None is as good as none.

@@ -11,7 +11,7 @@ from fsdplint.fixes.arguments import add_argument, argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.knowledge.fsdp import SHARDING_STRATEGIES
 from fsdplint.knowledge.launch import INIT_DEVICE_MESH
-from fsdplint.migrate.fsdp2.calls import definition, fsdp1_calls
+from fsdplint.migrate.calls import definition, fsdp1_calls
 from fsdplint.migrate.fsdp2.settings import arguments
 from fsdplint.migrate.fsdp2.strategies import HYBRID
 from fsdplint.migrate.step import Change, Context, Found, attempt

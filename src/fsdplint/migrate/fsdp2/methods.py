@@ -8,7 +8,7 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.finding import Safety
 from fsdplint.fixes.code import Code, Declined, NoFixError
-from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.calls import definition
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 from fsdplint.rules.fsdp1_api_on_fsdp2_model import clip_by_torch
 
@@ -53,7 +53,7 @@ def _changed(context: Context, code: Code, call: ir.Call) -> Change | None:
     assert isinstance(call.func, ir.Attribute)
     span = code.span(call)
     model = code.short(call.func.value)
-    text = f"Is `{model}`, on which `{call.func.attr}` is called, the model that FSDP shards?"
+    text = f"Is `{model}`, on which `{call.func.attr}` is called, the model that is sharded?"
     question = Question(span, call.func.attr.strip("_").replace("_", "-"), text, ("yes", "no"))
     if context.decided(question) == "no":
         return None

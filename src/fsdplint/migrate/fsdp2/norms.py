@@ -10,7 +10,7 @@ from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.knowledge.names import OPTIMIZER
 from fsdplint.knowledge.tensors import REDUCTIONS
-from fsdplint.migrate.fsdp2.calls import has_fsdp1
+from fsdplint.migrate.calls import has_fsdp1
 from fsdplint.migrate.step import Change, Context, Found
 from fsdplint.rules.clip_grad_util_on_fsdp1 import clip_over_all_ranks
 

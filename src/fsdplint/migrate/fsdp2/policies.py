@@ -20,7 +20,7 @@ from fsdplint.knowledge.policies import (
     OFFLOAD_PARAMS,
     OFFLOAD_POLICY,
 )
-from fsdplint.migrate.fsdp2.calls import has_fsdp1, strategy_calls
+from fsdplint.migrate.calls import has_fsdp1, strategy_calls
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _DTYPES = ("param_dtype", "buffer_dtype")

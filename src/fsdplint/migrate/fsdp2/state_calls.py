@@ -15,7 +15,7 @@ from fsdplint.fixes.state_calls import TAKES, contexts, of_model
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.fsdp import SET_STATE_DICT_TYPE, STATE_DICT_TYPE, SUMMON_FULL_PARAMS
 from fsdplint.knowledge.suspicious_words import means_rank
-from fsdplint.migrate.fsdp2.modes import wraps_by_ddp
+from fsdplint.migrate.modes import wraps_by_ddp
 from fsdplint.migrate.step import Context
 
 METHODS = ("state_dict", "load_state_dict")

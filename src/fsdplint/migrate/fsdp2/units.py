@@ -20,7 +20,7 @@ from fsdplint.knowledge.modules import (
     WRAP_CALL,
 )
 from fsdplint.knowledge.names import DTENSOR, FSDP1, FSDP2_MODULE, FULLY_SHARD, NN
-from fsdplint.migrate.fsdp2.calls import are_alternatives, definition
+from fsdplint.migrate.calls import are_alternatives, definition
 from fsdplint.migrate.helpers import SHARD_BY_POLICY
 from fsdplint.migrate.step import Context
 

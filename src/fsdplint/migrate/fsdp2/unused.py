@@ -16,7 +16,7 @@ from fsdplint.knowledge.lightning_settings import FSDP, NAMES, is_fsdp, kind_of
 from fsdplint.knowledge.modules import WRAP
 from fsdplint.knowledge.names import FSDP_PACKAGE, canonical
 from fsdplint.knowledge.scaling import SHARDED_SCALER
-from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS
+from fsdplint.migrate.calls import FSDP1_WORDS
 from fsdplint.migrate.step import Change, Context, Found
 
 

@@ -15,7 +15,7 @@ from fsdplint.fixes.names import dotted, fresh
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.fixes.wrapping import WIDTH, wrapped
 from fsdplint.knowledge.names import FULLY_SHARD
-from fsdplint.migrate.fsdp2.calls import FSDP1_WORDS, fsdp1_calls
+from fsdplint.migrate.calls import FSDP1_WORDS, fsdp1_calls
 from fsdplint.migrate.fsdp2.choices import split
 from fsdplint.migrate.fsdp2.filled import passed_on
 from fsdplint.migrate.fsdp2.policies import BUFFERS

@@ -20,7 +20,7 @@ from fsdplint.knowledge.lightning_settings import (
     admitted,
 )
 from fsdplint.knowledge.names import REGISTER_FORWARD
-from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.calls import definition
 from fsdplint.migrate.fsdp2.lightning.fabric import marked, setups
 from fsdplint.migrate.fsdp2.lightning.modules import accumulating, modules, sharded
 from fsdplint.migrate.fsdp2.lightning.moved import Moved

@@ -23,7 +23,7 @@ from fsdplint.knowledge.lightning_settings import (
     is_owner,
     is_trainer,
 )
-from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.calls import definition
 from fsdplint.migrate.fsdp2.lightning.moved import Moved
 from fsdplint.migrate.step import Context, Question
 

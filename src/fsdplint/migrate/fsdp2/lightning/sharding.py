@@ -33,7 +33,7 @@ from fsdplint.knowledge.policies import (
 from fsdplint.knowledge.policies import (
     MIXED_PRECISION as OLD_PRECISION,
 )
-from fsdplint.migrate.fsdp2.calls import definition
+from fsdplint.migrate.calls import definition
 from fsdplint.migrate.fsdp2.lightning.moved import Moved
 from fsdplint.migrate.fsdp2.policies import argument, casts_inputs
 from fsdplint.migrate.fsdp2.strategies import HYBRID, KEEPING

@@ -26,7 +26,7 @@ from fsdplint.knowledge.lightning_settings import (
     kind_of,
     package_of,
 )
-from fsdplint.migrate.fsdp2.calls import definition, strategy_calls
+from fsdplint.migrate.calls import definition, strategy_calls
 from fsdplint.migrate.fsdp2.lightning.new_strategy import NewStrategy, check_releases
 from fsdplint.migrate.fsdp2.lightning.owners import Owner, owners, precision, world_size
 from fsdplint.migrate.fsdp2.settings import arguments
