@@ -1022,3 +1022,13 @@ def test_a_variable_whose_methods_are_used_stays_what_it_is(tmp_path: Path) -> N
     text = _BEFORE.replace("    torch.save(model.state_dict(), args.output)\n", evaluated)
     after = migrated(tmp_path, text, batch_size="divide")
     assert "    if mean_over_ranks(accuracy) > best:\n" in after
+
+
+def test_a_scripted_model_is_kept(tmp_path: Path) -> None:
+    text = _BEFORE.replace("Net().to(device)", "torch.jit.script(Net().to(device))")
+    (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.found.reason == (
+        "`fully_shard` takes no module of TorchScript; shard the module itself, without this call, "
+        "by hand"
+    )

@@ -15,9 +15,8 @@ _COLLECTS = frozenset({"OrderedDict", "dict", "enumerate", "list", "tuple", "zip
 def averages_weights(context: Context) -> bool:
     """Return whether a function of the program changes parameters in place by other ones."""
     return any(
-        _averages(code, scope)
+        _averages(code, code.module) or any(_averages(code, each) for each in code.functions)
         for code in context.codes(*_LISTS)
-        for scope in (code.module, *code.functions)
     )
 
 
