@@ -598,6 +598,14 @@ for item in (net, optimizer):
     item.load_state_dict(torch.load("all.pt"))
 """: "it is called on a sharded model and on other objects; write one call for each by hand",
     """\
+from library import schedule
+
+net = DDP(Net())
+parts = {"schedule": schedule(), "net": net}
+for name in parts:
+    parts[name].load_state_dict(torch.load(f"{name}.pt"))
+""": "it is called on a sharded model and on other objects; write one call for each by hand",
+    """\
 net = DDP(Net())
 torch.save({"net": net}, "net.pt")
 """: "it writes the model itself, of which each rank has its shards; save its state dict and "
