@@ -621,6 +621,11 @@ torch.jit.script(net.module)
 """: "no exporter takes a sharded model; build the model anew on one rank, load the gathered state "
     "into it, and export that by hand",
     """\
+net = DDP(Net())
+torch.multiprocessing.spawn(print, args=(net.module,), nprocs=1)
+""": "another process cannot get a sharded model, of which this rank has its shards; call the "
+    "function on every rank, or pass the gathered state, by hand",
+    """\
 from library import initialize
 
 net = Net()
@@ -1144,3 +1149,67 @@ net = DDP(Scaled())
 {line}
 """
     assert only_change(planned(tmp_path, text)).splitlines()[-1] == after
+
+
+def test_names_of_data_parallel_stay(tmp_path: Path) -> None:
+    other = """\
+import torch
+from torch import nn
+
+model = nn.DataParallel(nn.Linear(4, 4))
+model.load_state_dict(torch.load("old.pt"))
+"""
+    (tmp_path / "evaluate.py").write_text(other)
+    text = f"""{_HEAD}\
+if "RANK" in os.environ:
+    model = DDP(model)
+else:
+    model = nn.DataParallel(model).cuda()
+model.load_state_dict(torch.load("old.pt"))
+import evaluate
+"""
+    assert """\
+    torch.load("old.pt") if isinstance(model, nn.DataParallel) else {
+        name.removeprefix("module."): value for name, value in torch.load("old.pt").items()
+    },
+""" in migrated(tmp_path, planned(tmp_path, text))
+
+
+def test_the_wrapper_of_another_library_stays(tmp_path: Path) -> None:
+    text = """\
+import torch
+import torch.distributed as dist
+from apex.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 4))
+inner = model.module if hasattr(model, "module") else model
+torch.save(inner.state_dict(), "model.pt")
+"""
+    plan = planned(tmp_path, text)
+    assert (plan.entries, plan.files) == ((), ())
+
+
+def test_a_copy_of_a_model_that_another_file_shards_is_kept(tmp_path: Path) -> None:
+    average = """\
+from copy import deepcopy
+
+
+class Average:
+    def __init__(self, model):
+        self.module = deepcopy(model)
+"""
+    (tmp_path / "average.py").write_text(average)
+    text = f"{_HEAD}from average import Average\n\nmean = Average(model)\nmodel = DDP(model)\n"
+    assert [
+        (Path(entry.path).name, entry.line, entry.found.reason)
+        for entry in planned(tmp_path, text).entries
+        if isinstance(entry.found, Kept)
+    ] == [
+        (
+            "average.py",
+            6,
+            "its weights are whole, and do not mix with the shards of the model; shard this copy "
+            "like the model by hand",
+        )
+    ]

@@ -14,14 +14,14 @@ _TOGETHER = frozenset(
     {
         *("backward", "step", "state_dict", "load_state_dict", "get_model_state_dict"),
         *("get_optimizer_state_dict", "set_model_state_dict", "set_optimizer_state_dict"),
-        *("exit", "_exit", "quit"),
+        *("fully_shard", "broadcast", "exit", "_exit", "quit"),
     }
 )
 
 
-def deciding(codes: Sequence[Code]) -> set[ir.Node]:
-    """Return tests, and what sets the variables and the results that they ask for."""
-    calls = _together(codes)
+def deciding(codes: Sequence[Code], *, tests: bool = False) -> set[ir.Node]:
+    """Return such tests and, if not only ``tests``, what sets the variables that they ask for."""
+    calls = together(codes)
     every = [(code, node) for code in codes for node in ir.walk(code.module)]
     found: set[ir.Node] = set()
     wanted: set[str] = set()
@@ -31,30 +31,36 @@ def deciding(codes: Sequence[Code]) -> set[ir.Node]:
             for code, node in every
             if node not in found and _decides(code, node, calls, wanted)
         }
-        if not more:
-            return found
+        if not more or tests:
+            return found | more
         found |= more
         for node in more:
             asked = node.test if isinstance(node, (ir.If, ir.While)) else node
             wanted |= {name for each in ir.walk(asked) for name in _last(each)} - {"self"}
 
 
-def _together(codes: Sequence[Code]) -> set[str]:
+def together(codes: Sequence[Code]) -> set[str]:
     """Return the names of the functions that lead to such calls, with theirs."""
     names, size = set(_TOGETHER), 0
     functions = [f for code in codes for f in code.functions]
-    called = {f: _called(f.body) for f in functions}
+    called = {f: called_in(f.body) for f in functions}
     while size != len(names):
         size = len(names)
         names |= {f.name for f in functions if called[f] & names}
     return names - {"__init__"}
 
 
+def called_in(statements: Iterable[ir.Node]) -> set[str]:
+    """Return the last names of the functions that are called in ``statements``."""
+    nodes = (node for each in statements for node in ir.walk(each))
+    return {ir.last_name(node.func) or "" for node in nodes if isinstance(node, ir.Call)}
+
+
 def _decides(code: Code, node: ir.Node, calls: set[str], wanted: set[str]) -> bool:
     if isinstance(node, (ir.If, ir.While)):
         arms = (*node.body, *node.orelse)
         inside = [each for statement in arms for each in ir.walk(statement)]
-        if _called(arms) & calls or any(isinstance(each, ir.Raise) for each in inside):
+        if called_in(arms) & calls or any(isinstance(each, ir.Raise) for each in inside):
             return True
         ways = (each for each in inside if isinstance(each, (ir.Break, ir.Continue, ir.Return)))
         if any(_leaves(code, each, calls, wanted) for each in ways):
@@ -71,15 +77,10 @@ def _leaves(tree: Tree, way: ir.Node, calls: set[str], wanted: set[str]) -> bool
     function = tree.function(way)
     if isinstance(way, ir.Return):
         body = () if function is None else function.body
-        return function is not None and (bool(_called(body) & calls) or function.name in wanted)
+        return function is not None and (bool(called_in(body) & calls) or function.name in wanted)
     loops = (each for each in tree.ancestors(way) if isinstance(each, (ir.For, ir.While)))
     loop = next(loops, None)
-    return loop is not None and bool(_called(loop.body) & calls)
-
-
-def _called(statements: Iterable[ir.Stmt]) -> set[str]:
-    nodes = (node for each in statements for node in ir.walk(each))
-    return {ir.last_name(node.func) or "" for node in nodes if isinstance(node, ir.Call)}
+    return loop is not None and bool(called_in(loop.body) & calls)
 
 
 def _last(node: ir.Node) -> Iterator[str]:
