@@ -382,6 +382,26 @@ def log(model, head):
     assert [each.found.reason for each in plan.entries if isinstance(each.found, Kept)] == reasons
 
 
+@pytest.mark.parametrize("gathers", [True, False])
+def test_collectives_on_what_a_function_gathers_stay(gathers: bool, tmp_path: Path) -> None:
+    block = "with FSDP.summon_full_params(model, writeback=False):" if gathers else "if True:"
+    text = f"""import torch.distributed as dist
+{_HEAD}
+
+def sums(model):
+    {block}
+        whole = [p.detach().clone() for p in model.parameters()]
+    return torch.cat([each.float().sum().reshape(1) for each in whole])
+
+
+model = FSDP(torch.nn.Linear(4, 4), use_orig_params=True)
+found = sums(model)
+every = [torch.zeros_like(found) for _ in range(2)]
+dist.all_gather(every, found)
+"""
+    assert planned(tmp_path, text).is_complete is gathers
+
+
 def test_numbers_by_which_an_optimizer_steps_are_said_to_differ(tmp_path: Path) -> None:
     text = f"""{_HEAD}
 

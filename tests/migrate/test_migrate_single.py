@@ -993,7 +993,42 @@ def test_all_ranks_compute_a_norm_to_print(tmp_path: Path) -> None:
     text = text.replace(
         "    for epoch", "    parameters = list(model.parameters())\n    for epoch", 1
     )
-    gathered = line.replace("1.0)", "1.0).full_tensor()")
-    assert f"            loss.backward()\n            {gathered}\n" in migrated(
-        tmp_path, text, batch_size="divide"
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert "            loss.backward()\n            print(torch.nn.utils.clip_grad_norm_(" in after
+
+
+_EVALUATED = """\
+    right = 0
+    with torch.no_grad():
+        for (batch,) in loader:
+            outputs = model(batch)
+            right += (outputs.argmax(1) == 0).sum().item()
+    accuracy = right / len(data)
+    best = 0
+    if accuracy > best:
+        torch.save(model.state_dict(), args.output)
+"""
+
+
+def test_ranks_decide_alike_by_what_the_model_computes(tmp_path: Path) -> None:
+    text = _BEFORE.replace("    torch.save(model.state_dict(), args.output)\n", _EVALUATED)
+    lines = "    accuracy = mean_over_ranks(accuracy)\n    if accuracy > best:\n"
+    assert lines in migrated(tmp_path, text, batch_size="divide")
+
+
+def test_a_variable_whose_methods_are_used_stays_what_it_is(tmp_path: Path) -> None:
+    evaluated = _EVALUATED.replace("sum().item()", "sum()").replace("save(", "save((")
+    evaluated = evaluated.replace("args.output", "accuracy.cpu()), args.output")
+    text = _BEFORE.replace("    torch.save(model.state_dict(), args.output)\n", evaluated)
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert "    if mean_over_ranks(accuracy) > best:\n" in after
+
+
+def test_a_scripted_model_is_kept(tmp_path: Path) -> None:
+    text = _BEFORE.replace("Net().to(device)", "torch.jit.script(Net().to(device))")
+    (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.found.reason == (
+        "`fully_shard` takes no module of TorchScript; shard the module itself, without this call, "
+        "by hand"
     )

@@ -36,7 +36,7 @@ class OwnNumbers:
         agreed: further variables that are made the mean.
         names: what yields the variables that have such a number by what a node does.
         calls: the functions that return one, by canonical name.
-        nodes: further calls that return one.
+        forwards: calls of models that return one.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class OwnNumbers:
         agreed: Collection[Variable] = (),
         names: Callable[[ir.Node], Iterable[str]] = losses,
         calls: Set[str] = TIMERS,
-        nodes: Collection[ir.Node] = (),
+        forwards: Set[ir.Node] = frozenset(),
     ) -> None:
         self.context = context
         self._names_of = names
         self._calls = calls
-        self._nodes = nodes
         self.codes = list(context.codes(""))
+        self._forwards = forwards
         self._agreed = {*agreed, *self._means()}
         self._variables: set[Variable] = set()
         self._chosen: set[Variable] = set()
@@ -80,7 +80,7 @@ class OwnNumbers:
             counted = dotted(value.args[0].value) or ""
             return variable(code, code.scope(value), counted) in self._chosen
         if isinstance(value, ir.Call) and (
-            value in self._nodes
+            value in self._forwards
             or self.context.name(code, value.func) in self._calls
             or ir.last_name(value.func) in self._functions
         ):

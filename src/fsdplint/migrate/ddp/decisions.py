@@ -41,7 +41,7 @@ def decisions(context: Context) -> Iterator[Found]:
     if not tests:
         return
     forwards = {e.site.node for t in context.program.traces for e in t.calls("forward")}
-    own = OwnNumbers(context, set(_reduced(context)), nodes=forwards)
+    own = OwnNumbers(context, set(_reduced(context)), forwards=forwards)
     for test, path in tests.items():
         code = Code.of(context.program.tree(path))
         if own.has(code, test):

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.program import Program
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
@@ -37,14 +39,31 @@ def decisions(context: Context) -> Iterator[Found]:
         return
     agreed: set[Variable] = set()
     done: set[ir.Expr] = set()
-    matters = deciding(list(context.codes("")))
-    while (found := _first(context, OwnNumbers(context, agreed), matters, done)) is not None:
+    matters, computed = deciding(list(context.codes(""))), _forwards(context.program)
+    while True:
+        own = OwnNumbers(context, agreed, forwards=computed)
+        found = _first(context, own, matters, done)
+        if found is None:
+            return
         code, statement, operand = found
         done.add(operand)
         rebinds = _rebinds(code, statement, operand)
         if rebinds:
             agreed.add(variable(code, code.scope(operand), code.slice(operand)))
         yield from attempt(code, operand, partial(_agreed, code, statement, operand, rebinds))
+
+
+def _forwards(program: Program) -> set[ir.Node]:
+    """Return the calls of models that are sharded.
+
+    Ranks compute differently of the same data, too: each has statistics of its own, such as those
+    of batch norm, and GPUs round differently.
+    """
+    found: set[ir.Node] = set()
+    for trace in program.traces:
+        models = {shard.module for shard in trace.of(Shard)}
+        found |= {c.site.node for c in trace.calls("forward") if c.receiver in models}
+    return found
 
 
 def _first(
@@ -107,7 +126,10 @@ def _agreed(code: Code, statement: ir.Node, operand: ir.Expr, rebinds: bool) -> 
 
 
 def _is_number(code: Code, name: ir.Name) -> bool:
-    """True if a variable is no tensor that gradients are computed of."""
+    """True if a variable is no tensor that gradients are computed of, nor any other object."""
+    uses = (n for n in code.nodes_of(code.scope(name)) if isinstance(n, ir.Attribute))
+    if any(isinstance(each.value, ir.Name) and each.value.id == name.id for each in uses):
+        return False
     backward = (
         node.func.value
         for node in ir.walk(code.module)
