@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.fixes.code import Code
-from fsdplint.migrate.single.own_numbers import set_by
+from fsdplint.migrate.own_numbers import set_by
 
 # Calls that all ranks make together, or that leave the program.
 _TOGETHER = frozenset(

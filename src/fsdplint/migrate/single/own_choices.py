@@ -11,8 +11,8 @@ from fsdplint.engine.interpreter.values import Object
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.ranks import DRAWS
+from fsdplint.migrate.own_numbers import OwnNumbers
 from fsdplint.migrate.single.deciding import deciding
-from fsdplint.migrate.single.own_numbers import OwnNumbers
 from fsdplint.migrate.step import Context, Found, kept
 
 _EPISODES = (
