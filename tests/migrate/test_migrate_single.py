@@ -1070,3 +1070,21 @@ def test_samples_are_cached_by_each_rank(tmp_path: Path) -> None:
     )
     text = _DOWNLOADED.format(corpus="    return path", main="").replace("def main():", cached)
     assert ".barrier()" not in migrated(tmp_path, text, random_batches="leave")
+
+
+def test_another_script_may_create_files_as_it_does(tmp_path: Path) -> None:
+    guarded = (
+        "if __name__ == '__main__':\n    import os\n\n    if not os.path.exists('words'):\n"
+        "        prepare('words')\n"
+    )
+    (tmp_path / "words.py").write_text(f"def prepare(path):\n    pass\n\n\n{guarded}", "utf-8")
+    plan = planned(tmp_path, f"import words\n{_BEFORE}")
+    assert guarded not in "".join(after.text for _, after in plan.files)
+    assert not plan.of(Kept)
+
+
+def test_ranks_know_the_size_of_what_they_compute(tmp_path: Path) -> None:
+    sized = "            outputs = model(batch)\n            if outputs.size(0) < 2:\n"
+    sized += "                break\n"
+    text = _BEFORE.replace("            loss =", f"{sized}            loss =")
+    assert "            if outputs.size(0) < 2:\n" in migrated(tmp_path, text, batch_size="divide")

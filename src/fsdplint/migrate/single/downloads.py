@@ -14,6 +14,7 @@ from fsdplint.knowledge.files import ASKS_FOR_FILE, CREATES_FOLDER
 from fsdplint.knowledge.launch import MESSAGES
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.single.deciding import called_in, reached, together
+from fsdplint.migrate.single.launch import is_of_another_script
 from fsdplint.migrate.single.rank_zero import is_guarded, may_ask, start
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
@@ -32,6 +33,8 @@ def downloads(context: Context) -> Iterator[Found]:
     for code in codes:
         found: dict[ir.Stmt, None] = {}
         for node in ir.walk(code.module):
+            if is_of_another_script(context, code, node):
+                continue
             if isinstance(node, ir.Call) and _downloads(node) and not is_guarded(code, node):
                 found[_outermost(code, node, joint)] = None
             elif isinstance(node, ir.If) and not is_guarded(code, node):
