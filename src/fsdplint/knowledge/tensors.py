@@ -255,6 +255,7 @@ INFINITIES = frozenset({"math.inf", "torch.inf", "numpy.inf", "numpy.Inf"})
 DESCRIBES = frozenset(
     {"device", "dtype", "grad_fn", "is_cuda", "layout", "ndim", "requires_grad", "shape"}
 )
+COUNTS_OF = frozenset({"dim", "nelement", "ndimension", "numel", "size"})
 # Methods of a tensor that compute on the numbers of this rank alone.
 COMPUTING_METHODS = (
     ELEMENTWISE
