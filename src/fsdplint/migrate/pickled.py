@@ -12,6 +12,7 @@ from fsdplint.fixes.code import Code
 from fsdplint.knowledge.calls import EXPORTS, SCRIPT
 from fsdplint.knowledge.launch import PROCESSES, SPAWNS
 from fsdplint.migrate.step import Context, Found, kept
+from fsdplint.rules.save_without_gathered_state import of_hugging_face, takes_state
 
 _WHY = (
     "it writes the model itself, of which each rank has its shards; save its state dict and build "
@@ -20,6 +21,10 @@ _WHY = (
 _EXPORTED = (
     "no exporter takes a sharded model; build the model anew on one rank, load the gathered state "
     "into it, and export that by hand"
+)
+_BY_ITSELF = (
+    "it takes the state of a sharded model by itself, of which each rank has its shards; gather "
+    "the state on every rank and save that by hand"
 )
 _SCRIPTED = (
     "`fully_shard` takes no module of TorchScript; shard the module itself, without this call, by "
@@ -56,6 +61,9 @@ def _taken(trace: Trace) -> Iterator[tuple[Occurrence, Value, str]]:
         given = call.arguments.get(0, "model")
         if given is not None:
             yield call, given, _EXPORTED
+    for call in trace.calls("save_pretrained"):
+        if call.receiver is not None and takes_state(call) and not of_hugging_face(call.receiver):
+            yield call, call.receiver, _BY_ITSELF
     for call in trace.calls(*SPAWNS, *PROCESSES):
         for given in (*call.arguments.args, *call.arguments.keywords.values()):
             yield call, given, _PASSED

@@ -13,8 +13,8 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.helpers import defined
+from fsdplint.migrate.own_numbers import MEAN, OwnNumbers, Variable, set_by, variable
 from fsdplint.migrate.single.deciding import deciding
-from fsdplint.migrate.single.own_numbers import MEAN, OwnNumbers, Variable, set_by, variable
 from fsdplint.migrate.single.rank_zero import is_guarded, start
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
