@@ -402,6 +402,32 @@ dist.all_gather(every, found)
     assert planned(tmp_path, text).is_complete is gathers
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("print(number(model) * world_size)", True),
+        ("print(dist.get_world_size() * sum(p.numel() for p in model.parameters()))", True),
+        ("print(sum(p.numel() * p.element_size() for p in model.parameters()))", False),
+        ("print(len(batch) * world_size)", False),
+    ],
+)
+def test_counts_of_all_ranks_are_said_to_differ(line: str, said: bool, tmp_path: Path) -> None:
+    text = f"""import torch.distributed as dist
+{_HEAD}
+
+def number(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+model = FSDP(net)
+{line}
+"""
+    plan = planned(tmp_path, text)
+    found = [e.found.differs for e in plan.entries if isinstance(e.found, Change)]
+    wanted = "FSDP2 counts whole parameters, so the product is too large"
+    assert (plan.is_complete, wanted in found) == (True, said)
+
+
 def test_numbers_by_which_an_optimizer_steps_are_said_to_differ(tmp_path: Path) -> None:
     text = f"""{_HEAD}
 

@@ -1318,3 +1318,58 @@ class Average:
             "like the model by hand",
         )
     ]
+
+
+_OPTIONAL = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Trainer:
+    def __init__(self, model, distributed):
+        if distributed:
+            self.model = DDP(model)
+            self.main = dist.get_rank() == 0
+        else:
+            self.model = model
+            self.main = True
+
+    def loss(self):
+        return self.model(torch.randn(2, 4)).square().mean()
+
+    def train(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for step in range(2):
+            loss = self.loss()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if self.main:
+                self.model.eval()
+                evaluated = self.loss()
+                print(round(loss.item(), 5), round(evaluated.item(), 5))
+                self.model.train()
+                self.save("model.pt")
+
+    def save(self, path):
+        torch.save(self.model.state_dict(), path)
+"""
+_TRAINED = "torch.manual_seed(0)\nTrainer(nn.Linear(4, 4), {}).train()\n"
+
+
+def test_a_class_still_works_without_a_process_group(tmp_path: Path, ranks: Ranks) -> None:
+    started = f'dist.init_process_group("gloo")\n{_TRAINED.format(True)}'
+    after = only_change(planned(tmp_path, f"{_OPTIONAL}\n\n{started}"))
+    assert after.endswith(started)
+    alone = after.removesuffix(started) + _TRAINED.format(False)
+    texts = (f"{_OPTIONAL}\n\n{_TRAINED.format(False)}", alone)
+    outputs = []
+    for text in texts:
+        run = [sys.executable, "-c", text]
+        outputs.append(subprocess.check_output(run, cwd=tmp_path, text=True))
+    assert outputs[0] == outputs[1] != ""
+    found = [ranks.run(text, process_group=False) for text in (f"{_OPTIONAL}\n\n{started}", after)]
+    assert not any(map(report, found))
+    assert found[0][0].output == found[1][0].output != ""

@@ -791,6 +791,28 @@ _TURNS = [
         "    if dist.get_rank() == 0:\n        dist.barrier()\n"
         "    return path\n",
     ),
+    (
+        "    if os.path.exists(path):\n        words = json.load(open(path))\n    else:\n"
+        "        words = build()\n        json.dump(words, open(path, 'w'))\n    return words",
+        "    if dist.get_rank() != 0:\n        dist.barrier()\n"
+        "    if os.path.exists(path):\n        words = json.load(open(path))\n    else:\n"
+        "        words = build()\n        json.dump("
+        "words, open(path if dist.get_rank() == 0 else os.devnull, 'w'))\n"
+        "    if dist.get_rank() == 0:\n        dist.barrier()\n"
+        "    return words\n",
+    ),
+    (
+        "    path = Path(path)\n    if not path.is_file():\n        prepare(path)\n    return path",
+        "    path = Path(path)\n    if dist.get_rank() != 0:\n        dist.barrier()\n"
+        "    if not path.is_file():\n        prepare(path)\n"
+        "    if dist.get_rank() == 0:\n        dist.barrier()\n"
+        "    return path\n",
+    ),
+    (
+        "    if not os.path.exists(path):\n        print(path)\n    return path",
+        "    if not os.path.exists(path) and dist.get_rank() == 0:\n        print(path)\n"
+        "    return path\n",
+    ),
     ("    return MNIST(path, download=False)", "    return MNIST(path, download=False)\n"),
 ]
 
@@ -810,14 +832,19 @@ def test_downloads_that_follow_each_other_have_one_turn(tmp_path: Path) -> None:
     ) in migrated(tmp_path, text, random_batches="leave")
 
 
-def test_a_download_that_may_return_early_is_kept(tmp_path: Path) -> None:
-    body = "    if os.path.exists(path):\n        return path\n    urlretrieve('x', path)"
-    body = body.replace("    urlretrieve", "    else:\n        urlretrieve")
+_EARLY = [
+    "    if os.path.exists(path):\n        return path\n    else:\n        urlretrieve('x', path)",
+    "    if os.path.exists(path):\n        return torch.load(path)\n    torch.save(build(), path)",
+]
+
+
+@pytest.mark.parametrize("body", _EARLY)
+def test_a_download_that_may_return_early_is_kept(tmp_path: Path, body: str) -> None:
     text = _DOWNLOADED.format(corpus=body, main="")
     (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
     assert isinstance(entry.found, Kept)
     assert entry.found.reason == (
-        "the code around it may leave before its end; let rank 0 download it first, and the other "
+        "the code around it may leave before its end; let rank 0 do this first, and the other "
         "ranks wait, by hand"
     )
 
@@ -946,7 +973,7 @@ def test_a_call_that_downloads_and_trains_is_kept(tmp_path: Path) -> None:
     (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
     assert isinstance(entry.found, Kept)
     assert entry.found.reason == (
-        "it trains, too; let rank 0 download it first, and the other ranks wait, by hand"
+        "it trains, too; let rank 0 do this first, and the other ranks wait, by hand"
     )
 
 
@@ -1032,3 +1059,32 @@ def test_a_scripted_model_is_kept(tmp_path: Path) -> None:
         "`fully_shard` takes no module of TorchScript; shard the module itself, without this call, "
         "by hand"
     )
+
+
+def test_samples_are_cached_by_each_rank(tmp_path: Path) -> None:
+    cached = (
+        "class Cached(torch.utils.data.Dataset):\n    def __getitem__(self, index):\n"
+        "        return self.features(index)\n\n    def features(self, path):\n"
+        "        if not os.path.exists(path):\n            prepare(path)\n"
+        "        return torch.load(path)\n\n\ndef main():"
+    )
+    text = _DOWNLOADED.format(corpus="    return path", main="").replace("def main():", cached)
+    assert ".barrier()" not in migrated(tmp_path, text, random_batches="leave")
+
+
+def test_another_script_may_create_files_as_it_does(tmp_path: Path) -> None:
+    guarded = (
+        "if __name__ == '__main__':\n    import os\n\n    if not os.path.exists('words'):\n"
+        "        prepare('words')\n"
+    )
+    (tmp_path / "words.py").write_text(f"def prepare(path):\n    pass\n\n\n{guarded}", "utf-8")
+    plan = planned(tmp_path, f"import words\n{_BEFORE}")
+    assert guarded not in "".join(after.text for _, after in plan.files)
+    assert not plan.of(Kept)
+
+
+def test_ranks_know_the_size_of_what_they_compute(tmp_path: Path) -> None:
+    sized = "            outputs = model(batch)\n            if outputs.size(0) < 2:\n"
+    sized += "                break\n"
+    text = _BEFORE.replace("            loss =", f"{sized}            loss =")
+    assert "            if outputs.size(0) < 2:\n" in migrated(tmp_path, text, batch_size="divide")

@@ -8,7 +8,7 @@ from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.ranks import TIMERS
-from fsdplint.knowledge.tensors import DESCRIBES
+from fsdplint.knowledge.tensors import COUNTS_OF, DESCRIBES
 from fsdplint.migrate.step import Context
 
 # The function that a migration defines.
@@ -74,7 +74,8 @@ class OwnNumbers:
         """True if an expression may have another value on other ranks."""
         if isinstance(value, ir.Lambda) or _is_mean(value):
             return False
-        if isinstance(value, ir.Attribute) and value.attr in DESCRIBES:
+        described = value.func if isinstance(value, ir.Call) else value
+        if isinstance(described, ir.Attribute) and described.attr in DESCRIBES | COUNTS_OF:
             return False
         if isinstance(value, ir.Call) and ir.last_name(value.func) == "len" and value.args:
             counted = dotted(value.args[0].value) or ""

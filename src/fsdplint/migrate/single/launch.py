@@ -46,7 +46,7 @@ def launch(context: Context) -> Iterator[Found]:
         return
     found: list[Anchor] = []
     for code, optimizer in optimizers(context):
-        if _is_of_another_script(context, code, optimizer):
+        if is_of_another_script(context, code, optimizer):
             continue
         try:
             found += anchors(context, code, optimizer)
@@ -68,7 +68,8 @@ def _untouched(context: Context) -> Iterator[Kept]:
                 return
 
 
-def _is_of_another_script(context: Context, code: Code, node: ir.Node) -> bool:
+def is_of_another_script(context: Context, code: Code, node: ir.Node) -> bool:
+    """True if a place runs only where its file is the script, which is not to be migrated."""
     guard = code.main_guard
     return guard is not None and _covers(guard, node) and code.path not in context.given
 
