@@ -68,6 +68,10 @@ _PROGRAMS = {
         "net = DDP(\n    nn.Linear(4, 4),\n    static_graph=True,\n)\n",
         "net = nn.Linear(4, 4)\n" + _SHARDED.replace("model", "net"),
     ),
+    "comments between its arguments": (
+        "model = DDP(\n    model,  # whole\n    static_graph=True,  # it never changes\n)\n",
+        f"# whole\n# it never changes\n{_SHARDED}",
+    ),
     "part of an expression": (
         "net = torch.compile(DDP(nn.Linear(4, 4)))\n",
         "model_ = nn.Linear(4, 4)\n"
@@ -169,7 +173,6 @@ _REFUSED = {
     "so by hand",
     "model = DDP(model) if many else model": "`model = DDP(model) if many else model` may not make "
     "the call, or repeat it",
-    "model = DDP(  # wrapped\n    model)": "a comment is between the arguments of `DDP`",
     "DDP(model).register_comm_hook(None, hook)": "FSDP2 has no such communication hook; remove it, "
     "or write one with `set_custom_reduce_scatter` by hand",
 }

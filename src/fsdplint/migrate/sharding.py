@@ -49,28 +49,29 @@ def unwrap(
 ) -> list[Edit]:
     """Return edits that replace ``call``, a wrapper's, by ``module``, which is sharded instead.
 
+    Comments between the arguments get lines of their own.
+
     Raises:
-        NoFixError: the call is not always made once, or a comment would be lost.
+        NoFixError: the call is not always made once.
     """
     statement = _simple_statement(code, call)
     outside = (call.start, module.start), (module.end, call.end)
-    if any(code.comments(*ends) for ends in outside):
-        raise NoFixError(f"a comment is between the arguments of `{code.short(call.func)}`")
+    comments = [each for ends in outside for each in code.comments_in(*ends)]
     path, text = dotted(module), on_its_own(code.slice(module))
     target = _target(statement, call)
     if path is not None and path == target:
-        lines = sharding_lines(code, imports, path, equal=equal, device=device)
+        lines = [*comments, *sharding_lines(code, imports, path, equal=equal, device=device)]
         return [code.edit(statement.start, statement.end, _joined(code, statement, lines))]
     replaced = code.edit(call.start, call.end, text)
     if path is None and target is not None:
-        lines = sharding_lines(code, imports, target, equal=equal, device=device)
+        lines = [*comments, *sharding_lines(code, imports, target, equal=equal, device=device)]
         return [replaced, _inserted(code, statement, code.after(statement), lines)]
     first = []
     if path is None:
         path = fresh(code, call, "model")
         first = [f"{path} = {text}"]
         replaced = code.edit(call.start, call.end, path)
-    lines = [*first, *sharding_lines(code, imports, path, equal=equal, device=device)]
+    lines = [*comments, *first, *sharding_lines(code, imports, path, equal=equal, device=device)]
     return [_inserted(code, statement, code.extent(statement)[0], lines), replaced]
 
 
