@@ -1088,3 +1088,12 @@ def test_ranks_know_the_size_of_what_they_compute(tmp_path: Path) -> None:
     sized += "                break\n"
     text = _BEFORE.replace("            loss =", f"{sized}            loss =")
     assert "            if outputs.size(0) < 2:\n" in migrated(tmp_path, text, batch_size="divide")
+
+
+def test_a_question_to_the_user_is_kept(tmp_path: Path) -> None:
+    text = _BEFORE.replace(
+        "    torch.manual_seed(0)\n", "    if input('y/n') == 'n':\n        return\n"
+    )
+    (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.found.what == "`input('y/n')`"
