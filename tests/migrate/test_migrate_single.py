@@ -1097,3 +1097,15 @@ def test_a_question_to_the_user_is_kept(tmp_path: Path) -> None:
     (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
     assert isinstance(entry.found, Kept)
     assert entry.found.what == "`input('y/n')`"
+
+
+def test_a_loader_may_be_drawn_from_in_another_file(tmp_path: Path) -> None:
+    (tmp_path / "forever.py").write_text(
+        "def forever(loader):\n    while True:\n        yield from loader\n", "utf-8"
+    )
+    text = _BEFORE.replace("batch_size=args.batch_size)", "batch_size=2, shuffle=True)")
+    text = text.replace(
+        "        for (batch,) in loader:", "        for (batch,) in forever(loader):"
+    )
+    plan = planned(tmp_path, f"from forever import forever\n{text}")
+    assert plan.of(Question)
