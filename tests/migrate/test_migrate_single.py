@@ -1107,5 +1107,17 @@ def test_a_loader_may_be_drawn_from_in_another_file(tmp_path: Path) -> None:
     text = text.replace(
         "        for (batch,) in loader:", "        for (batch,) in forever(loader):"
     )
-    plan = planned(tmp_path, f"from forever import forever\n{text}")
-    assert plan.of(Question)
+    (tmp_path / "train.py").write_text(f"from forever import forever\n{text}", "utf-8")
+    plan = answered(SINGLE, tmp_path / "train.py")
+    assert plan.is_complete
+    assert "set_epoch(" in "".join(after.text for _, after in plan.files)
+
+
+def test_a_state_with_a_sharded_part_is_kept(tmp_path: Path) -> None:
+    lines = "    whole = Net()\n    model = Net().to(device)\n    model = model.head\n"
+    text = _BEFORE.replace("    model = Net().to(device)\n", lines)
+    text = text.replace("    torch.save(model", "    whole.head = model\n    torch.save(whole")
+    (tmp_path / "train.py").write_text(text, "utf-8")
+    (entry,) = answered(SINGLE, tmp_path / "train.py").of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.found.what == "`whole.state_dict()`"
