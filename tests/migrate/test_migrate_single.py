@@ -694,6 +694,86 @@ def test_ranks_that_stop_early_stop_together(tmp_path: Path, ranks: Ranks) -> No
     assert not report(ranks.run(after, arguments=["--output", file], process_group=False))
 
 
+_NORMED = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def evaluate(model, loader):
+    model.eval()
+    correct = total = 0
+    with torch.no_grad():
+        for x, y in loader:
+            output = model(x)
+            guess = output.argmax(1)
+            if output.max().item() > 100:
+                print("large")
+            correct = correct + (guess == y).sum().item()
+            total += len(y)
+    return correct / total
+
+
+def main():
+    torch.manual_seed(0)
+    x = torch.randn(256, 8) * 3 + 1
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    data = TensorDataset(x[:128], y[:128])
+    loader = DataLoader(data, batch_size=4)
+    others = DataLoader(TensorDataset(x[128:], y[128:]), batch_size=32)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    best = 0.0
+    for epoch in range(6):
+        model.train()
+        for a, b in loader:
+            loss = nn.functional.cross_entropy(model(a), b)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        score = evaluate(model, others)
+{decides}
+
+if __name__ == "__main__":
+    main()
+"""
+_SAVES_BEST = """\
+        if score > best:
+            best = score
+            torch.save(model.state_dict(), "best.pt")
+"""
+_EVALUATED = {
+    _SAVES_BEST: "        score = mean_over_ranks(score)\n        if score > best:\n",
+    """\
+        better = score > best
+        if better:
+            best = score
+            torch.save(model.state_dict(), "best.pt")
+""": "        score = mean_over_ranks(score)\n        better = score > best\n",
+    """\
+        score = torch.tensor(score)
+        if score > best:
+            best = score.item()
+            torch.save(model.state_dict(), "best.pt")
+""": "        best = mean_over_ranks(best)\n        if mean_over_ranks(score) > best:\n",
+}
+
+
+@pytest.mark.parametrize("decides", _EVALUATED)
+def test_ranks_decide_alike_by_an_evaluation(tmp_path: Path, decides: str) -> None:
+    after = migrated(tmp_path, _NORMED.format(decides=decides), batch_size="divide")
+    mended = _EVALUATED[decides]
+    assert mended in after
+    assert after.count("mean_over_ranks(") == 1 + mended.count("mean_over_ranks(")
+    assert "            if dist.get_rank() == 0:\n                torch.save(state_dict, " in after
+
+
+def test_ranks_with_other_statistics_save_together(tmp_path: Path, ranks: Ranks) -> None:
+    text = _NORMED.format(decides=_SAVES_BEST).replace('"best.pt"', repr(str(tmp_path / "best.pt")))
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert not report(ranks.run(after, process_group=False))
+
+
 _AVERAGES = {
     "total / len(loader.dataset)": "total / len(loader.sampler)",
     "100.0 * total / len(data)": "100.0 * total / len(loader.sampler)",

@@ -21,7 +21,7 @@ _TOGETHER = frozenset(
 
 def deciding(codes: Sequence[Code]) -> set[ir.Node]:
     """Return tests, and what sets the variables and the results that they ask for."""
-    calls = _together(codes)
+    calls = together(codes)
     every = [(code, node) for code in codes for node in ir.walk(code.module)]
     found: set[ir.Node] = set()
     wanted: set[str] = set()
@@ -39,22 +39,28 @@ def deciding(codes: Sequence[Code]) -> set[ir.Node]:
             wanted |= {name for each in ir.walk(asked) for name in _last(each)} - {"self"}
 
 
-def _together(codes: Sequence[Code]) -> set[str]:
+def together(codes: Sequence[Code]) -> set[str]:
     """Return the names of the functions that lead to such calls, with theirs."""
     names, size = set(_TOGETHER), 0
     functions = [f for code in codes for f in code.functions]
-    called = {f: _called(f.body) for f in functions}
+    called = {f: called_in(f.body) for f in functions}
     while size != len(names):
         size = len(names)
         names |= {f.name for f in functions if called[f] & names}
     return names - {"__init__"}
 
 
+def called_in(statements: Iterable[ir.Node]) -> set[str]:
+    """Return the last names of the functions that are called in ``statements``."""
+    nodes = (node for each in statements for node in ir.walk(each))
+    return {ir.last_name(node.func) or "" for node in nodes if isinstance(node, ir.Call)}
+
+
 def _decides(code: Code, node: ir.Node, calls: set[str], wanted: set[str]) -> bool:
     if isinstance(node, (ir.If, ir.While)):
         arms = (*node.body, *node.orelse)
         inside = [each for statement in arms for each in ir.walk(statement)]
-        if _called(arms) & calls or any(isinstance(each, ir.Raise) for each in inside):
+        if called_in(arms) & calls or any(isinstance(each, ir.Raise) for each in inside):
             return True
         ways = (each for each in inside if isinstance(each, (ir.Break, ir.Continue, ir.Return)))
         if any(_leaves(code, each, calls, wanted) for each in ways):
@@ -71,15 +77,10 @@ def _leaves(tree: Tree, way: ir.Node, calls: set[str], wanted: set[str]) -> bool
     function = tree.function(way)
     if isinstance(way, ir.Return):
         body = () if function is None else function.body
-        return function is not None and (bool(_called(body) & calls) or function.name in wanted)
+        return function is not None and (bool(called_in(body) & calls) or function.name in wanted)
     loops = (each for each in tree.ancestors(way) if isinstance(each, (ir.For, ir.While)))
     loop = next(loops, None)
-    return loop is not None and bool(_called(loop.body) & calls)
-
-
-def _called(statements: Iterable[ir.Stmt]) -> set[str]:
-    nodes = (node for each in statements for node in ir.walk(each))
-    return {ir.last_name(node.func) or "" for node in nodes if isinstance(node, ir.Call)}
+    return loop is not None and bool(called_in(loop.body) & calls)
 
 
 def _last(node: ir.Node) -> Iterator[str]:

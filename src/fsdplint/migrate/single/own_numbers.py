@@ -1,4 +1,8 @@
-"""Numbers that each rank has of its own: losses of its part of the data, and times."""
+"""Numbers that each rank has of its own: losses, what its model returns, and times.
+
+A model returns another number for the same data on other ranks, too, if it has buffers that
+training changes, such as BatchNorm's statistics.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,8 @@ class OwnNumbers:
         self.context = context
         self.codes = list(context.codes(""))
         self._agreed = {*agreed, *self._means()}
+        traces = context.program.traces
+        self._forwards = {e.site.node for trace in traces for e in trace.calls("forward")}
         self._variables: set[Variable] = set()
         self._functions: set[str] = set()
         self._given: set[tuple[str, str]] = set()
@@ -56,7 +62,8 @@ class OwnNumbers:
         if isinstance(value, ir.Attribute) and value.attr in DESCRIBES:
             return False
         if isinstance(value, ir.Call) and (
-            self.context.name(code, value.func) in TIMERS
+            value in self._forwards
+            or self.context.name(code, value.func) in TIMERS
             or ir.last_name(value.func) in self._functions
         ):
             return True
