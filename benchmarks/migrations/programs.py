@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ class Program:
     directory: str = "."
     arguments: str = ""
     steps: str = "3"
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -48,7 +49,12 @@ def load() -> list[Program]:
 
 
 def _program(
-    row: Mapping[str, Any], commits: Mapping[str, str], files: Mapping[str, Mapping[str, str]]
+    row: Mapping[str, Any], commits: Mapping[str, str], files: Mapping[str, Mapping[str, Any]]
 ) -> Program:
-    given = {path: text for name in row.get("files", ()) for path, text in files[name].items()}
+    """Read a row; a file is a text, or a table with its bytes in base64."""
+    given = {
+        path: form.encode() if isinstance(form, str) else b64decode(form["base64"])
+        for name in row.get("files", ())
+        for path, form in files[name].items()
+    }
     return Program(**{**row, "files": given, "commit": commits[row["repository"]]})

@@ -61,9 +61,9 @@ def export(program: Program, checkout: Path, folder: Path) -> Path:
         raise TrialError(archive.stderr.decode(errors="replace").strip())
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
         tar.extractall(folder, filter="data")
-    for name, text in program.files.items():
+    for name, content in program.files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_text(text, "utf-8")
+        (directory / name).write_bytes(content)
     return directory
 
 

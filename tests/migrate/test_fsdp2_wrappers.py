@@ -970,3 +970,177 @@ class Net(nn.Module):
 shard(Net(), modern=True)
 """
     assert planned(tmp_path, text).is_complete
+
+
+_CHOOSING = f"""{_HEAD}import random
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.rest(x)
+
+    def rest(self, x):
+        chosen = (x > 0).all()
+        TEST
+            x = self.second(x)
+        return self.first(x)
+
+
+model = FSDP(Net())
+STEP
+    loss = model(torch.ones(4)).sum()
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "step", "differs"),
+    [
+        ("if x.shape[0] > 2:", "for _ in range(2):", False),
+        ("if x.sum() > 2:", "for _ in range(2):", True),
+        ("if self.training and chosen:", "for _ in range(2):", True),
+        ("for _ in torch.where(x > 0)[0].unique():", "for _ in range(2):", True),
+        ("if random.random() < 0.1:", "for _ in range(2):", True),
+        ("if x.shape[0] > 2:", "if random.random() < 0.1:", True),
+        ("if x.shape[0] > 2:", "for _ in torch.randperm(4):", False),
+        ("if x.shape[0] > 2:", "if torch.ones(2).sum() > 2:", False),
+        ("if x.isnan().any(): raise ValueError\n        if True:", "if True:", False),
+    ],
+)
+def test_gradients_of_parameters_that_some_ranks_use_are_reduced_on_all(
+    test: str, step: str, differs: bool, tmp_path: Path
+) -> None:
+    plan = planned(tmp_path, _CHOOSING.replace("TEST", test).replace("STEP", step))
+    line = "fully_shard(model)\nmodel.set_reduce_scatter_unused_params(True)\n"
+    assert (line in only_change(plan)) is differs
+    (said,) = (entry.found for entry in plan.of(Change) if entry.line == 24 - 1 + test.count("\n"))
+    assert isinstance(said, Change)
+    assert bool(said.differs) is differs
+
+
+_OPTIMIZER = "optimizer = torch.optim.AdamW(model.parameters())"
+
+
+@pytest.mark.parametrize(
+    ("before", "corrected", "after"),
+    [
+        (
+            f"{_OPTIMIZER}\nmodel = FSDP(model)\n",
+            f"model = FSDP(model)\n{_OPTIMIZER}\n",
+            f"fully_shard(model)\n{_OPTIMIZER}\n",
+        ),
+        (
+            f"model = FSDP(model)\n{_OPTIMIZER}\n"
+            "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+            "    state = model.state_dict()\n"
+            "    if dist.get_rank() == 0:\n"
+            '        torch.save({"model": state, "optimizer": optimizer.state_dict()}, "a.pt")\n',
+            f"model = FSDP(model)\n{_OPTIMIZER}\n"
+            "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+            "    state = model.state_dict()\n"
+            "    optimizer_state = get_optimizer_state_dict(model, optimizer, "
+            "options=StateDictOptions(full_state_dict=True, cpu_offload=True))\n"
+            "    if dist.get_rank() == 0:\n"
+            '        torch.save({"model": state, "optimizer": optimizer_state}, "a.pt")\n',
+            f"fully_shard(model)\n{_OPTIMIZER}\n"
+            "state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))\n"
+            "optimizer_state = get_optimizer_state_dict(model, optimizer, "
+            "options=StateDictOptions(full_state_dict=True, cpu_offload=True))\n"
+            "if dist.get_rank() == 0:\n"
+            '    torch.save({"model": state, "optimizer": optimizer_state}, "a.pt")\n',
+        ),
+        (
+            "model = FSDP(model)\n"
+            "with model.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+            "    state = model.state_dict()\n",
+            "model = FSDP(model)\n"
+            "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+            "    state = model.state_dict()\n",
+            "fully_shard(model)\n"
+            "state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))\n",
+        ),
+    ],
+)
+def test_what_is_mended_first(before: str, corrected: str, after: str, tmp_path: Path) -> None:
+    head = "import torch.distributed as dist\nfrom torch.distributed.fsdp import StateDictType\n"
+    head += f"{_HEAD}\nmodel = nn.Linear(4, 4)\n"
+    plan = planned(tmp_path, head + before)
+    texts = (plan.corrected[0][1].text, only_change(plan))
+    assert [text.split("model = nn.Linear(4, 4)\n")[1] for text in texts] == [corrected, after]
+
+
+def test_a_type_for_no_named_model_is_kept(tmp_path: Path) -> None:
+    text = f"""{_HEAD}from torch.distributed.fsdp import StateDictType
+
+
+def save(model):
+    model.set_state_dict_type(StateDictType.FULL_STATE_DICT)
+    return model.state_dict()
+
+
+save(FSDP(nn.Linear(4, 4)))
+plugin.set_state_dict_type("FULL_STATE_DICT")
+"""
+    (kept,) = planned(tmp_path, text).of(Kept)
+    assert (kept.line, kept.found.reason) == (8, "it does not name its model; remove it by hand")
+
+
+def test_a_raw_state_stays_if_a_load_of_it_does(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+
+def load(optimizer):
+    optimizer.load_state_dict(torch.load("a.pt"))
+
+
+model = FSDP(nn.Linear(4, 4))
+{_OPTIMIZER}
+torch.save(optimizer.state_dict(), "a.pt")
+"""
+    assert "optimizer.state_dict()" in only_change(planned(tmp_path, text))
+    load = 'def load(optimizer):\n    optimizer.load_state_dict(torch.load("a.pt"))\n'
+    assert "optimizer.state_dict()" not in only_change(planned(tmp_path, text.replace(load, "")))
+
+
+_AVERAGING = f"""{_HEAD}
+
+def update(ema, model):
+    for e, p in zip(ema.parameters(), model.parameters()):
+        CHANGE
+
+
+def init(model):
+    for p in model.parameters():
+        p.data.fill_(0.0)
+
+
+model = FSDP(nn.Linear(4, 4)STRATEGY)
+ema = nn.Linear(4, 4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "frees"),
+    [
+        ("e.mul_(0.9).add_(p, alpha=0.1)", True),
+        ("e.data.lerp_(p.data, 0.1)", True),
+        ("torch._foreach_lerp_([e], [p], 0.1)", True),
+        ("e.grad.copy_(p.grad)", False),
+        ("print(e - p)", False),
+    ],
+)
+def test_roots_of_averaged_models_are_freed(change: str, frees: bool, tmp_path: Path) -> None:
+    text = _AVERAGING.replace("CHANGE", change)
+    kept = ", reshard_after_forward=True" * frees
+    after = only_change(planned(tmp_path, text.replace("STRATEGY", "")))
+    assert f"fully_shard(model{kept})\n" in after
+    strategy = ", sharding_strategy=ShardingStrategy.SHARD_GRAD_OP"
+    text = f"from torch.distributed.fsdp import ShardingStrategy\n{text}"
+    plan = planned(tmp_path, text.replace("STRATEGY", strategy))
+    assert f"fully_shard(model, reshard_after_forward={frees})\n" in only_change(plan)
+    said = [e.found.differs for e in plan.of(Change) if isinstance(e.found, Change)]
+    assert any(each.startswith("the root's parameters are freed") for each in said) is frees

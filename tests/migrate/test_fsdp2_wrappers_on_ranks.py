@@ -192,3 +192,51 @@ for (name, tensor), (_, wanted) in zip(model.named_buffers(), expected.named_buf
     ((_, new),) = make_plan(FSDP2, [str(script)], {}).files
     text = new.text.replace('device="cuda"', 'device="cpu"')
     assert not report(ranks.run(text))
+
+
+def test_ranks_may_use_different_parameters(tmp_path: Path, ranks: Ranks) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    script = tmp_path / "train.py"
+    chosen = "if (x > 0.9).any():\n            x = x + self.head(x).sum()\n        return x"
+    model = _MODEL.replace("return self.head(x)\n\n", f"{chosen}\n\n")
+    wrapper = f"def wrapped(model):\n    return FSDP(model, {_CPU})\n"
+    train = _TRAIN.replace("torch.randn(4, 8)", "torch.full((4, 8), 1.0 * (_ == dist.get_rank()))")
+    script.write_text(f"{model}DEVICE = 'cpu'\n\n\n{wrapper}{train}")
+    ((old, new),) = make_plan(FSDP2, [str(script)], {}).files
+    folders = [tmp_path / "before", tmp_path / "after"]
+    for text, folder in zip((old.text, new.text), folders, strict=True):
+        folder.mkdir()
+        assert not report(ranks.run(text, arguments=[str(folder)], process_group=False))
+    compared = ranks.run(_COMPARE, arguments=list(map(str, folders)), world_size=1)
+    assert not report(compared)
+
+
+def test_averages_are_evaluated_and_updated(tmp_path: Path, ranks: Ranks) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    script = tmp_path / "train.py"
+    script.write_text(f"""{_MODEL}
+def update(ema, model):
+    with torch.no_grad():
+        for e, p in zip(ema.parameters(), model.parameters()):
+            e.lerp_(p, 0.5)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model, ema = (FSDP(Net(), {_CPU}) for _ in range(2))
+for _ in range(2):
+    update(ema, model)
+    with torch.no_grad():
+        found = ema(torch.ones(2, 8))
+dist.destroy_process_group()
+""")
+    check = """
+torch.manual_seed(0)
+model, ema = Net(), Net()
+update(ema, model)
+update(ema, model)
+assert torch.equal(found, ema(torch.ones(2, 8)))
+"""
+    ((old, new),) = make_plan(FSDP2, [str(script)], {}).files
+    assert not report(ranks.run(old.text, process_group=False))
+    assert not report(ranks.run(f"{new.text}{check}", process_group=False))

@@ -190,7 +190,7 @@ def test_each_text_is_analyzed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return analyze(root, files, read, *args, **settings)
 
     monkeypatch.setattr("fsdplint.engine.program.analyze", counted)
-    monkeypatch.setattr("fsdplint.migrate.plan.analyze", counted)
+    monkeypatch.setattr("fsdplint.migrate.analyses.analyze", counted)
     plan = make_plan(FSDP2, [str(tmp_path / "train.py")], {})
     assert plan.is_complete
     assert [len(texts) for texts in analyzed] == [2, 3, 3, 3]

@@ -437,7 +437,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
-model = DDP(nn.Linear(4, 4))
+model = DDP(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 
 
@@ -452,7 +452,10 @@ def evaluate():
 
 for step in range(5):
     if step % 2 == 0 and dist.get_rank() == 0:
+        model.eval()
         evaluated = evaluate()
+        print("evaluated", round(evaluated.item(), 5))
+        model.train()
         if step > 0:
             state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save(state, "state.pt")
@@ -470,7 +473,9 @@ def test_evaluating_and_saving_change_no_later_step(tmp_path: Path, ranks: Ranks
         "    if step % 2 == 0:\n"
         "        with torch.random.fork_rng(range(torch.cuda.device_count()), "
         "enabled=dist.get_rank() != 0):\n"
+        "            model.eval()\n"
         "            evaluated = evaluate()\n"
+        "            model.train()\n"
     ) in after
     assert "    if step % 2 == 0 and step > 0:\n        state_dict = get_model_state" in after
     found = [ranks.run(text, process_group=False) for text in (_EVALUATED, after)]
@@ -607,6 +612,11 @@ net = DDP(Net())
 torch.jit.script(net.module)
 """: "no exporter takes a sharded model; build the model anew on one rank, load the gathered state "
     "into it, and export that by hand",
+    """\
+net = DDP(Net())
+torch.multiprocessing.spawn(print, args=(net.module,), nprocs=1)
+""": "another process cannot get a sharded model, of which this rank has its shards; call the "
+    "function on every rank, or pass the gathered state, by hand",
     """\
 from library import initialize
 
@@ -847,8 +857,119 @@ for epoch in range(4):
 """)
 
 
+_HELPERS = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def state(model, epoch):
+    return {"model": model.module.state_dict(), "epoch": epoch}
+
+def write(model, epoch, best):
+    if best:
+        torch.save(model.module.state_dict(), f"{epoch}-best.pt")
+    else:
+        torch.save(model.module.state_dict(), f"{epoch}.pt")
+
+def write_through(model, epoch):
+    taken = state(model, epoch)
+    torch.save(taken, f"{epoch}.pt")
+    print("written", epoch)
+
+def write_and_tell(model, epoch):
+    torch.save(model.module.state_dict(), f"{epoch}.pt")
+    return f"{epoch}.pt"
+
+def write_below(model, epoch):
+    write_and_tell(model, epoch)
+    print("written", epoch)
+
+def saved(taken, epoch):
+    torch.save(taken, f"{epoch}.pt")
+    return epoch
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    loss = model(torch.ones(2, 4)).square().sum()
+    loss.backward()
+    optimizer.step()
+    if dist.get_rank() == 0:
+        LINE
+dist.destroy_process_group()
+"""
+_BUILT = "torch.save(state(model, epoch), f'{epoch}.pt')"
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        (
+            _BUILT,
+            _BUILT.replace("state(model, epoch)", "result").join(
+                ["    result = state(model, epoch)\n    if dist.get_rank() == 0:\n        ", "\n"]
+            ),
+        ),
+        ("write(model, epoch, epoch == 1)", "    write(model, epoch, epoch == 1)\n"),
+        ("write_through(model, epoch)", "    write_through(model, epoch)\n"),
+        (
+            "path = write_and_tell(model, epoch)\n        print(path)",
+            "    path = write_and_tell(model, epoch)\n    if dist.get_rank() == 0:\n"
+            "        print(path)\n",
+        ),
+    ],
+)
+def test_states_that_helpers_of_one_rank_take(
+    tmp_path: Path, ranks: Ranks, line: str, after: str
+) -> None:
+    text = _HELPERS.replace("LINE", line)
+    new = only_change(planned(tmp_path, text))
+    assert new.endswith(f"    optimizer.step()\n{after}dist.destroy_process_group()\n")
+    files = []
+    for name, program in {"before": text, "after": new}.items():
+        (folder := tmp_path / name).mkdir()
+        moved = f"import os; os.chdir({str(folder)!r})\n"
+        assert not report(ranks.run(moved + program, process_group=False))
+        files.append([torch.load(path) for path in sorted(folder.glob("*.pt"))])
+    torch.testing.assert_close(*files)
+    assert len(files[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("write_below(model, epoch)", "the test and the state are too far apart"),
+        (
+            "path = saved(state(model, epoch), epoch)",
+            "all ranks may use what `state(model, epoch)` returns",
+        ),
+        (
+            "taken = state(model, epoch)\n    if dist.get_rank() == 0:\n        print(taken)",
+            "all ranks may use what `state(model, epoch)` returns",
+        ),
+        (
+            "torch.save(state(model, epoch), 'a.pt')\n    print(len(state(model, epoch)))",
+            "one rank calls this function, or all do",
+        ),
+        (
+            "for each in range(2):\n            torch.save(state(model, each), 'a.pt')",
+            "`for each in range(2):` does more than the collective needs",
+        ),
+    ],
+)
+def test_states_that_not_only_one_rank_may_need(tmp_path: Path, line: str, reason: str) -> None:
+    found = planned(tmp_path, _HELPERS.replace("LINE", line)).of(Kept)
+    reasons = [each.found.reason for each in found if isinstance(each.found, Kept)]
+    assert [each.partition(";")[0] for each in reasons] == [reason]
+
+
 _SOMETIMES = """\
 import os
+from contextlib import nullcontext
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -875,17 +996,21 @@ if distributed:
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 if os.path.exists("last.pt"):
     plain.load_state_dict(torch.load("last.pt")["model"])
-loss = model(torch.ones(2, 4)).square().sum()
-loss.backward()
+for micro in range(2):
+    with model.no_sync() if distributed and micro == 0 else nullcontext():
+        loss = model(torch.ones(2, 4)).square().sum()
+        loss.backward()
+norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 optimizer.step()
+length = f"{plain.weight.norm():.4f}"
 if rank == 0:
     save("last.pt", plain)
-print(loss.item())
+    print(f"{loss.item():.4f} {norm:.4f} {length}")
 """
 _TWICE = "import runpy; [runpy.run_path('train.py') for _ in range(2)]"
 
 
-def test_a_script_still_runs_without_a_process_group(tmp_path: Path) -> None:
+def test_a_script_still_runs_without_a_process_group(tmp_path: Path, ranks: Ranks) -> None:
     after = only_change(planned(tmp_path, _SOMETIMES))
     assert "    if dist.is_initialized() and dist.get_rank() != 0:\n        return\n" in after
     printed = []
@@ -895,6 +1020,10 @@ def test_a_script_still_runs_without_a_process_group(tmp_path: Path) -> None:
         run = [sys.executable, "-c", _TWICE]
         printed.append(subprocess.check_output(run, cwd=folder, text=True))
     assert printed[0] == printed[1] != ""
+    found = [ranks.run(text, process_group=False) for text in (_SOMETIMES, after)]
+    assert not any(map(report, found))
+    one, other = (outcomes[0].output for outcomes in found)
+    assert one == other != ""
 
 
 def test_a_program_that_is_not_analyzed_to_its_end_is_kept(
@@ -1012,3 +1141,67 @@ net = DDP(Scaled())
 {line}
 """
     assert only_change(planned(tmp_path, text)).splitlines()[-1] == after
+
+
+def test_names_of_data_parallel_stay(tmp_path: Path) -> None:
+    other = """\
+import torch
+from torch import nn
+
+model = nn.DataParallel(nn.Linear(4, 4))
+model.load_state_dict(torch.load("old.pt"))
+"""
+    (tmp_path / "evaluate.py").write_text(other)
+    text = f"""{_HEAD}\
+if "RANK" in os.environ:
+    model = DDP(model)
+else:
+    model = nn.DataParallel(model).cuda()
+model.load_state_dict(torch.load("old.pt"))
+import evaluate
+"""
+    assert """\
+    torch.load("old.pt") if isinstance(model, nn.DataParallel) else {
+        name.removeprefix("module."): value for name, value in torch.load("old.pt").items()
+    },
+""" in migrated(tmp_path, planned(tmp_path, text))
+
+
+def test_the_wrapper_of_another_library_stays(tmp_path: Path) -> None:
+    text = """\
+import torch
+import torch.distributed as dist
+from apex.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 4))
+inner = model.module if hasattr(model, "module") else model
+torch.save(inner.state_dict(), "model.pt")
+"""
+    plan = planned(tmp_path, text)
+    assert (plan.entries, plan.files) == ((), ())
+
+
+def test_a_copy_of_a_model_that_another_file_shards_is_kept(tmp_path: Path) -> None:
+    average = """\
+from copy import deepcopy
+
+
+class Average:
+    def __init__(self, model):
+        self.module = deepcopy(model)
+"""
+    (tmp_path / "average.py").write_text(average)
+    text = f"{_HEAD}from average import Average\n\nmean = Average(model)\nmodel = DDP(model)\n"
+    assert [
+        (Path(entry.path).name, entry.line, entry.found.reason)
+        for entry in planned(tmp_path, text).entries
+        if isinstance(entry.found, Kept)
+    ] == [
+        (
+            "average.py",
+            6,
+            "its weights are whole, and do not mix with the shards of the model; shard this copy "
+            "like the model by hand",
+        )
+    ]

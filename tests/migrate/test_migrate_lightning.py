@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,12 @@ _FABRICS = {
         "for batch in data:", "for index, batch in enumerate(data):"
     ),
 }
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Warm]:
+    with Warm(["lightning.pytorch"]) as launcher:
+        yield launcher
 
 
 def _check(files: dict[str, str], warm: Warm) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from plans import only_change, plan_of
+from plans import answered, only_change, plan_of
 from ranks import Ranks, report
 
 from fsdplint.migrate.single import SINGLE
@@ -899,4 +899,181 @@ def test_a_download_that_may_return_early_is_kept(tmp_path: Path) -> None:
     assert entry.found.reason == (
         "the code around it may leave before its end; let rank 0 download it first, and the other "
         "ranks wait, by hand"
+    )
+
+
+_PLAYED = """\
+import random
+
+import numpy as np
+import torch
+from torch import nn
+
+
+class Game:
+    def reset(self):
+        return torch.randn(4)
+
+    def step(self, action):
+        return torch.randn(4), 1.0, random.random() < 0.1
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            IN_FORWARD
+                continue
+            x = block(x)
+        return x
+
+
+SEED
+game, net, seen, ends = Game(), Net(), [], []
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for episode in range(4):
+    state, done = game.reset(), False
+    LOOP:
+        ACT
+            action = net(state).argmax().item()
+        state, reward, done = game.step(action)
+        seen.append(state)
+        if len(seen) > 8:
+            net(torch.stack(seen[-8:])).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        BREAK
+torch.save(net.state_dict(), "net.pt")
+"""
+_ALIKE = {
+    "IN_FORWARD": "if x is None:",
+    "LOOP": "for _ in range(9)",
+    "ACT": "if episode > 1:",
+    "SEED": "random.seed(0)",
+    "BREAK": "if done: state = game.reset()",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ({}, None),
+        ({"LOOP": "while not done"}, "not done"),
+        ({"BREAK": "if done: break"}, "done"),
+        ({"ACT": "if random.random() < 0.5:"}, None),
+        (
+            {"ACT": "if random.random() < 0.5:", "SEED": "torch.manual_seed(0)"},
+            "random.random() < 0.5",
+        ),
+        ({"IN_FORWARD": "if np.random.rand() < 0.1:"}, "np.random.rand() < 0.1"),
+        ({"IN_FORWARD": "if np.random.rand() < 0.1:", "SEED": "np.random.seed(0)"}, None),
+        ({"BREAK": "if len(seen) < 4: break"}, None),
+        ({"BREAK": "if done: ends.append(0)\n        if len(ends) > 4: break"}, None),
+    ],
+)
+def test_what_one_rank_decides_by_its_environment_or_by_chance(
+    tmp_path: Path, change: dict[str, str], kept: str | None
+) -> None:
+    text = _PLAYED
+    for key, value in {**_ALIKE, **change}.items():
+        text = text.replace(key, value)
+    (tmp_path / "train.py").write_text(text)
+    plan = answered(SINGLE, tmp_path / "train.py", random_batches="leave")
+    found = {each.found.what for each in plan.of(Kept) if isinstance(each.found, Kept)}
+    assert found == ({f"`{kept}`"} if kept else set())
+
+
+_TRIED = """\
+    try:
+{download}        for batch in (torch.ones(2, 4), torch.zeros(2, 4)):
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+    except KeyboardInterrupt:
+        print("stopped")
+"""
+
+
+def test_ranks_do_not_wait_for_a_download_while_they_train(tmp_path: Path) -> None:
+    before = _DOWNLOADED.format(corpus="    return path", main="")
+    loop = before[before.index("    for batch") : before.index("\n\nif __name__")]
+    data = "        data = MNIST('a', download=True)\n"
+    text = before.replace(loop, _TRIED.format(download=data))
+    turn = (
+        "        if dist.get_rank() != 0:\n            dist.barrier()\n"
+        f"{data}        if dist.get_rank() == 0:\n            dist.barrier()\n"
+    )
+    after = migrated(tmp_path, text, random_batches="leave")
+    assert f"    try:\n{turn}        for batch" in after
+
+
+def test_a_call_that_downloads_and_trains_is_kept(tmp_path: Path) -> None:
+    text = _DOWNLOADED.format(corpus="    return path", main="")
+    text = text.replace("def main():", "def main(download):")
+    text = text.replace("    main()\n", "    main(download=True)\n")
+    (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.found.reason == (
+        "it trains, too; let rank 0 download it first, and the other ranks wait, by hand"
+    )
+
+
+_FILLED = """\
+        self.net = nn.Sequential()
+        for place, (size, _) in enumerate(zip([4], [4])):
+            self.net.add_module(name=f"layer{place}", module=nn.Linear(size, 4))
+
+    def sample(self, x):
+        return self.net(x)
+"""
+
+
+def test_a_method_is_registered_that_may_use_parameters(tmp_path: Path) -> None:
+    text = _BEFORE.replace("        self.head = nn.Linear(4, 2)\n", _FILLED)
+    text = text.replace("return self.head(x)", "return self.net(x)")
+    text = text.replace(
+        "        print(", "        model.sample(torch.randn(1, 4))\n        print(", 1
+    )
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert '    fully_shard(model)\n    register_fsdp_forward_method(model, "sample")\n' in after
+
+
+_PRINTED = [
+    'print("mean", torch.mean(torch.tensor([1.0, 2.0])))',
+    'print(f"{np.log(2.0):.2f} {loss.item()}")',
+]
+
+
+@pytest.mark.parametrize("line", _PRINTED)
+def test_one_rank_prints_what_a_library_computes(tmp_path: Path, line: str) -> None:
+    text = _BEFORE.replace("import torch\n", "import numpy as np\nimport torch\n", 1)
+    after = migrated(
+        tmp_path, text.replace('print(f"epoch {epoch}", loss.item())', line), batch_size="divide"
+    )
+    assert f"        if dist.get_rank() == 0:\n            {line}\n" in after
+
+
+def test_all_ranks_compute_a_norm_to_print(tmp_path: Path) -> None:
+    line = "print(torch.nn.utils.clip_grad_norm_(parameters, 1.0))"
+    text = _BEFORE.replace(
+        "            loss.backward()\n", f"            loss.backward()\n            {line}\n"
+    )
+    text = text.replace(
+        "    for epoch", "    parameters = list(model.parameters())\n    for epoch", 1
+    )
+    gathered = line.replace("1.0)", "1.0).full_tensor()")
+    assert f"            loss.backward()\n            {gathered}\n" in migrated(
+        tmp_path, text, batch_size="divide"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
@@ -53,6 +53,7 @@ class Guarded:
         name: what a variable for the result is called.
         fixed: it cannot move before the code above it; move the call by hand, as a barrier has.
         around: the header of a ``with`` statement for the call, "" for none.
+        runs: it runs the model, so that statements which set its mode go along.
     """
 
     call: ir.Expr
@@ -63,6 +64,7 @@ class Guarded:
     name: str
     fixed: bool
     around: str = ""
+    runs: bool = False
 
     def heads(self, condition: str) -> tuple[str, ...]:
         """The headers of the statements around the call, outermost first."""
@@ -121,10 +123,13 @@ def _out_of_branch(code: Code, guarded: Guarded, place: ir.If) -> list[Edit]:
     if isinstance(statement, ir.With) and _holds_more(statement, guarded):
         return _out_of_context(code, guarded, place, arm, statement, condition)
     moved = _moved(code, arm, statement, guarded)
+    modes = _modes(code, arm, statement) if guarded.runs else []
+    if modes and (moved is not None or len(guarded.others) > 1):
+        moved = _with_modes(code, guarded, arm)
     if moved is None:
         earlier = arm[: arm.index(statement)]
         _check_unwritten(code, guarded, _whole(code, guarded.call, statement), earlier)
-        return _extracted(code, guarded, statement, place, condition)
+        return _extracted(code, guarded, statement, place, condition, modes)
     if len(moved) == len(arm) and arm is place.body and not place.orelse:
         return _without_test(code, place, guarded.heads(condition))
     return _lifted(code, guarded, place, arm, moved, condition)
@@ -247,6 +252,43 @@ def _moved(
     return moved
 
 
+def _modes(code: Code, arm: Sequence[ir.Stmt], statement: ir.Stmt) -> list[ir.Stmt]:
+    """Return the statements that set the mode of modules for ``statement``, and set it back."""
+    at = arm.index(statement)
+    before = {model: each for each in arm[:at] for model in _set_mode(code, each, "eval", "train")}
+    inside = (each for each in ir.walk(statement) if isinstance(each, ir.Expression))
+    models = {*before, *(model for each in inside for model in _set_mode(code, each, "eval"))}
+    following = arm[at + 1 :]
+    after = {
+        model: each for each in reversed(following) for model in _set_mode(code, each, "train")
+    }
+    return [*before.values(), *(each for model, each in after.items() if model in models)]
+
+
+def _set_mode(code: Code, statement: ir.Stmt, *modes: str) -> Iterator[str]:
+    """Yield the text of the module whose mode a statement sets, such as ``model.eval()``."""
+    call = statement.value if isinstance(statement, ir.Expression) else None
+    method = call.func if isinstance(call, ir.Call) and not call.args else None
+    if isinstance(method, ir.Attribute) and method.attr in modes:
+        yield code.slice(method.value)
+
+
+def _with_modes(code: Code, guarded: Guarded, arm: Sequence[ir.Stmt]) -> list[ir.Stmt]:
+    """Return the statements of all calls with those that set the mode for them, in order."""
+    found: list[ir.Stmt] = []
+    calls = (guarded.call, *guarded.others)
+    for statement in arm:
+        if any(_inside(call, statement) for call in calls):
+            moved = _moved(code, arm, statement, guarded)
+            if moved is None:
+                raise NoFixError(
+                    f"`{code.short(statement)}` does more than the call, which needs a mode that "
+                    "is set before; move the call before the test by hand"
+                )
+            found += [*moved, *_modes(code, arm, statement)]
+    return [each for each in arm if each in found]
+
+
 def _check_quiet(code: Code, statement: ir.Stmt, guarded: Guarded) -> None:
     """Raises where a statement does more than its variables show."""
     if _loud(statement, guarded):
@@ -308,9 +350,14 @@ def _whole(code: Code, call: ir.Expr, statement: ir.Stmt) -> ir.Expr:
 
 
 def _extracted(
-    code: Code, guarded: Guarded, statement: ir.Stmt, place: ir.Stmt, condition: str
+    code: Code,
+    guarded: Guarded,
+    statement: ir.Stmt,
+    place: ir.Stmt,
+    condition: str,
+    modes: Sequence[ir.Stmt],
 ) -> list[Edit]:
-    """``name = call`` above ``place``, and the name where the call was."""
+    """``name = call`` above ``place`` with what sets its mode, and the name where the call was."""
     expression = _whole(code, guarded.call, statement)
     if not code.starts_line(place):
         raise NoFixError(
@@ -318,10 +365,15 @@ def _extracted(
         )
     name = fresh(code, guarded.call, guarded.name)
     text = f"{name} = {code.slice(expression)}{code.newline}"
+    extents = {each: code.extent(each) for each in modes}
+    lines = {each: _reindented(code, *extents[each], each) for each in modes}
+    text = "".join(lines[each] for each in modes if each.start < statement.start) + text
+    text += "".join(lines[each] for each in modes if each.start > statement.start)
     text = _under(code, guarded.heads(condition), text, code.indentation(place))
     return [
         code.insert_lines(code.line_start(place.start), text),
         code.edit(expression.start, expression.end, name),
+        *(code.delete_lines(start, end) for start, end in extents.values()),
     ]
 
 
@@ -337,7 +389,7 @@ def _lifted(
     staying = [statement for statement in arm if statement not in moved]
     first, last = arm.index(moved[0]), arm.index(moved[-1])
     below = last == len(arm) - 1 and first == len(arm) - len(moved) and not guarded.early
-    result_used = isinstance(moved[-1], ir.Assign)
+    result_used = any(isinstance(each, ir.Assign) for each in moved)
     if below and not result_used and not place.orelse and staying:
         at = code.after(place)
     else:
@@ -370,11 +422,12 @@ def _check_order(
             f"`{code.short(guarded.call)}` cannot move before the "
             "code above it; move the call by hand"
         )
-    written = {name for statement in moved for name in names_in(statement).writes}
-    read = {name for statement in before for name in names_in(statement).reads}
-    used = clash(written, read | names_in(place.test).reads)
-    if used is not None:
-        raise NoFixError(f"`{used}` is used before the collective changes it")
+    for used in (place.test, *before):
+        later = (each for each in moved if each.start > used.start)
+        written = {name for each in later for name in names_in(each).writes}
+        read = clash(written, names_in(used).reads)
+        if read is not None:
+            raise NoFixError(f"`{read}` is used before the collective changes it")
 
 
 def _reindented(code: Code, start: int, end: int, statement: ir.Stmt) -> str:

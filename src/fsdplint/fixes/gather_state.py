@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from fsdplint.fixes.names import clash, dotted, fresh, written_between
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.names import DISTRIBUTED
 
+_REPEATS = (ir.For, ir.While, ir.Comprehension, ir.Lambda, ir.Function)
 _PATH = re.compile(r"[^\W\d][\w.]*")
 
 
@@ -99,20 +101,17 @@ def gather_on_entry(code: Code, states: Sequence[GatheredState], *, alone: bool)
     """Gather all of ``states`` in a function that one rank called, which the others leave then.
 
     Every rank calls the function afterwards. It gathers first, so that the other ranks do nothing
-    else in it, or behind assignments to what is gathered. If the program also runs ``alone``, it
-    may have no process group.
+    else in it, or behind assignments to what is gathered, and get None of it. If the program also
+    runs ``alone``, it may have no process group.
     """
     first = min((state.node for state in states), key=lambda node: node.start)
     function = code.function(first)
     if function is None or function.is_generator:
         raise NoFixError("only some ranks run this code; gather the state by hand")
-    if any(isinstance(n, ir.Return) and n.value is not None for n in code.nodes_of(function)):
-        raise NoFixError(f"`{function.name}` returns a value, which the other ranks would lack")
     for state in states:
-        if _outermost(code, state.node) not in function.body:
-            raise NoFixError(
-                "the state is taken in a branch or loop of a function that only some ranks call"
-            )
+        around = itertools.takewhile(lambda node: node is not function, code.ancestors(state.node))
+        if any(isinstance(node, _REPEATS) for node in around):
+            raise NoFixError("the state is taken in a loop of a function that only some ranks call")
     imports = Imports(code, first)
     place, *_ = [each for each in function.body if not is_docstring(each)]
     try:
@@ -121,21 +120,15 @@ def gather_on_entry(code: Code, states: Sequence[GatheredState], *, alone: bool)
         above = [each for each in function.body if each.end <= first.start]
         if not all(isinstance(each, ir.Assign) or is_docstring(each) for each in above):
             raise
-        place = _outermost(code, first)
+        place = next(each for each in function.body if each.end > first.start)
         lines, replaced = _gathers(code, states, imports, first, place)
     dist = imports.module(DISTRIBUTED, "dist")
     test = f"{dist}.is_initialized() and " * alone + f"{dist}.get_rank() != 0"
-    lines += [f"if {test}:", f"{code.unit}return"]
+    returns = (n for n in code.nodes_of(function) if isinstance(n, ir.Return))
+    nothing = "return None" if any(each.value is not None for each in returns) else "return"
+    lines += [f"if {test}:", f"{code.unit}{nothing}"]
     edits = (*imports.edits(), *_put(code, place, lines), *replaced)
     return Fix("gather the full state on every rank", Safety.UNSAFE, edits)
-
-
-def _outermost(code: Code, node: ir.Node) -> ir.Stmt:
-    """Return the statement of ``node``, or the ``with`` statements around it."""
-    statement = code.statement(node)
-    while isinstance(around := code.parent(statement), ir.With):
-        statement = around
-    return statement
 
 
 @builder

@@ -176,3 +176,6 @@ TENSOR_COLLECTIVES: tuple[str, ...] = (
     "torch.distributed.nn.functional.all_reduce",
     "torch.distributed._functional_collectives.all_reduce",
 )
+
+# Modules whose functions communicate, or do if parameters or gradients are DTensors.
+MAY_NEED_ALL_RANKS = (f"{DISTRIBUTED}.", "torch.nn.utils.")

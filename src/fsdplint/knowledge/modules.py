@@ -19,6 +19,9 @@ _PRETRAINED = re.compile(
     r"transformers\.(?:\w+\.)*(?:PreTrainedModel$|Auto\w*Model\w*|\w+For[A-Z]\w*|\w+Model)"
     r"(?:\.(?:from_pretrained|from_config|_from_config))?$"
 )
+_WITHOUT_PARAMETERS = re.compile(
+    r"torch\.nn\.(?!Adaptive)\w*(Flatten|Identity|Loss|Sigmoid|Softmax|Tanh)$"
+)
 PARAMETER = "torch.nn.Parameter"
 _NO_MODULES = frozenset({PARAMETER, "torch.nn.Buffer"})
 
@@ -222,6 +225,11 @@ def hugging_face_blocks(name: str) -> tuple[str, ...] | None:
 def is_hugging_face_model(name: str) -> bool:
     """Whether a class, by canonical name, is transformers' `PreTrainedModel` or derived from it."""
     return _PRETRAINED.match(name) is not None
+
+
+def has_no_parameters(name: str) -> bool:
+    """Whether a class, by canonical name, is a layer that surely has none, such as a loss."""
+    return _WITHOUT_PARAMETERS.match(name) is not None
 
 
 def makes_module(name: str) -> bool:

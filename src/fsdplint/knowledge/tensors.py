@@ -78,6 +78,13 @@ MAKES_DTENSORS: tuple[str, ...] = (
     "implicit_replication",
     "parallelize_module",
 )
+# Functions that draw random numbers begin with one of these.
+DRAWS = ("random.", "numpy.random.", "torch.rand", "torch.bernoulli", "torch.multinomial")
+# Methods whose result depends on the elements of a tensor; code that branches on it reads them.
+READS_DATA = frozenset(
+    {"all", "any", "item", "max", "min", "nonzero", "numel", "sum", "tolist", "unique"}
+)
+
 FOREACH_NORM = "torch._foreach_norm"
 
 # Methods that set the values of a tensor.

@@ -42,11 +42,11 @@ def copies(context: Context) -> Iterator[Found]:
 
 
 def _sharded(code: Code, call: Call, shard: Shard) -> Change:
-    statement, place = code.statement(call.site.node), code.statement(shard.call)
+    statement = code.statement(call.site.node)
+    place = code.statement(shard.call) if shard.site.path == code.path else None
     targets = statement.targets if isinstance(statement, ir.Assign) else ()
     name = dotted(targets[0]) if len(targets) == 1 else None
-    here = shard.site.path == code.path and code.function(place) is code.function(statement)
-    if name is None or not here or code.parent(place) is not code.parent(statement):
+    if name is None or place is None or code.parent(place) is not code.parent(statement):
         raise NoFixError(
             "its weights are whole, and do not mix with the shards of the model; shard this copy "
             "like the model by hand"

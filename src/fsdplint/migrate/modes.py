@@ -1,4 +1,4 @@
-"""Programs in which DDP wraps the model instead of FSDP, by an option."""
+"""Programs in which DDP wraps the model instead of FSDP, or nothing does, by an option."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import unit_of
-from fsdplint.engine.interpreter.events import NoSync, Trace, Unwrap
+from fsdplint.engine.interpreter.events import NoSync, Sharding, Trace, Unwrap
+from fsdplint.engine.program import Program
 from fsdplint.fixes.code import Code
 from fsdplint.knowledge.calls import WRAPPED
 from fsdplint.knowledge.fsdp import WRAPPERS
@@ -27,6 +28,13 @@ def may_be_ddp(context: Context, trace: Trace, use: Unwrap | NoSync) -> bool:
     shard = unit_of(trace, use.module)
     depends = shard is not None and context.program.sometimes_without(use.site, shard.site)
     return depends and wraps_by_ddp(context)
+
+
+def may_stay_whole(program: Program, shard: Sharding) -> bool:
+    """True if a branch decides whether a model is sharded, such as whether there are ranks."""
+    frames = ((program.tree(path), node) for path, node in shard.site.frames())
+    above = (each for tree, node in frames for each in tree.ancestors(node))
+    return any(isinstance(each, ir.If) and not ir.is_main_guard(each) for each in above)
 
 
 def unwraps(context: Context) -> Iterator[Found]:

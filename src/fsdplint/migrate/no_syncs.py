@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.events import NoSync
+from fsdplint.engine.facts.sharding import unit_of
+from fsdplint.engine.interpreter.events import NoSync, Trace
 from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code, Declined, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.names import FSDP2_MODULE
 from fsdplint.migrate.calls import has_fsdp1
 from fsdplint.migrate.helpers import defined
-from fsdplint.migrate.modes import may_be_ddp, wraps_by_ddp
+from fsdplint.migrate.modes import may_be_ddp, may_stay_whole, wraps_by_ddp
 from fsdplint.migrate.states import sharded_names
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt
-from fsdplint.rules.no_sync_under_fsdp2 import sync_last_micro_batch
+from fsdplint.rules.no_sync_under_fsdp2 import selects, sync_last_micro_batch
 
 EACH = "reduce the gradients of each micro-batch"
 REMAIN = (
@@ -52,6 +53,7 @@ def no_syncs(context: Context) -> Iterator[Found]:
     events = [(trace, event) for trace in traces for event in trace.of(NoSync)]
     sharded = {event.site.node for _, event in events}
     ddp = {event.site.node for trace, event in events if may_be_ddp(context, trace, event)}
+    ddp |= {event.site.node for trace, event in events if _is_partly(context, trace, event)}
     others = {call.site.node for trace in traces for call in trace.calls(_METHOD)}
     named = sharded_names(context.program)
     for code, method, use in _uses(context):
@@ -64,6 +66,15 @@ def no_syncs(context: Context) -> Iterator[Found]:
             of_ddp = use in ddp if use in sharded else wraps_by_ddp(context)
             change = partial(_changed, context, code, method, use, known=known, of_ddp=of_ddp)
             yield from attempt(code, use, change)
+
+
+def _is_partly(context: Context, trace: Trace, use: NoSync) -> bool:
+    """True if a choice of contexts may have a model that is not sharded for its other arm."""
+    shard, node = unit_of(trace, use.module), use.site.node
+    if shard is None or not isinstance(node, (ir.Call, ir.Attribute)):
+        return False
+    chosen = selects(Code.of(context.program.tree(use.site.path)), node) is not None
+    return chosen and may_stay_whole(context.program, shard)
 
 
 def _uses(context: Context) -> Iterator[tuple[Code, ir.Attribute, ir.Call | ir.Attribute]]:

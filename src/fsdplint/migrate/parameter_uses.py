@@ -28,6 +28,7 @@ from fsdplint.fixes.code import Code, Declined, NoFixError
 from fsdplint.knowledge import dtensors as known
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.tensors import IN_PLACE, TENSOR
+from fsdplint.migrate.modes import may_stay_whole
 from fsdplint.migrate.step import Change, Context, Found, attempt, kept
 from fsdplint.rules.sharded_reduction_read_locally import combine
 
@@ -198,7 +199,7 @@ def _places(program: Program, *, strict: bool) -> dict[ir.Node, _Place]:
                 place.add(_STALE)
             if each.name in known.HOOKS and any(unit_of(trace, t.module) for t in each.held[0]):
                 place.add(_HOOK)
-            sharded = _note_operands(trace, each, place, strict=strict)
+            sharded = _note_operands(program, trace, each, place, strict=strict)
             if not sharded:
                 continue
             losses = [t.source for t in sharded if each.name in known.BACKWARD]
@@ -221,13 +222,16 @@ def _is_stale(trace: Trace, each: Operation) -> bool:
     return False
 
 
-def _note_operands(trace: Trace, each: Operation, place: _Place, *, strict: bool) -> list[Tensor]:
+def _note_operands(
+    program: Program, trace: Trace, each: Operation, place: _Place, *, strict: bool
+) -> list[Tensor]:
     """Note the operands of an operation that are parameters; return the DTensors."""
     sharded = []
     for value, held in zip_longest(_operands(each), each.held, fillvalue=()):
         known_sharded = [t for t in held if _is_sharded(trace, t, strict=strict)]
         sharded += known_sharded
-        place.plain |= len(known_sharded) < len(held) or any(_may_be_whole(trace, t) for t in held)
+        place.plain |= len(known_sharded) < len(held)
+        place.plain |= any(_may_be_whole(program, trace, tensor) for tensor in held)
         if held and not isinstance(value, (tuple, ir.Collection, ir.Comprehension)):
             place.operands[value] = None
     return sharded
@@ -244,10 +248,12 @@ def _is_sharded(trace: Trace, tensor: Tensor, *, strict: bool) -> bool:
     return not strict or inner or not is_gathered(trace, unit, tensor.time)
 
 
-def _may_be_whole(trace: Trace, tensor: Tensor) -> bool:
-    """True if a tensor of any part of a root may be one of its own, which are whole by then."""
+def _may_be_whole(program: Program, trace: Trace, tensor: Tensor) -> bool:
+    """True if a tensor may be one of a root's own, which are whole by then, or not be sharded."""
     unit = unit_of(trace, tensor.module)
-    return isinstance(unit, Shard) and is_gathered(trace, unit, tensor.time)
+    if not isinstance(unit, Shard):
+        return False
+    return is_gathered(trace, unit, tensor.time) or may_stay_whole(program, unit)
 
 
 def _holds_units(trace: Trace, module: Object) -> bool:

@@ -1,4 +1,4 @@
-"""Sharded models that are saved or exported whole, with their code."""
+"""Sharded models that are saved, exported or passed to another process, with their code."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from fsdplint.engine.interpreter.events import Occurrence, PlainWrite, Trace
 from fsdplint.engine.interpreter.values import Object, Value, contained
 from fsdplint.fixes.code import Code
 from fsdplint.knowledge.calls import EXPORTS
+from fsdplint.knowledge.launch import PROCESSES, SPAWNS
 from fsdplint.migrate.step import Context, Found, kept
 
 _WHY = (
     "it writes the model itself, of which each rank has its shards; save its state dict and build "
     "the model before loading by hand"
 )
-
-
 _EXPORTED = (
     "no exporter takes a sharded model; build the model anew on one rank, load the gathered state "
     "into it, and export that by hand"
 )
+_PASSED = (
+    "another process cannot get a sharded model, of which this rank has its shards; call the "
+    "function on every rank, or pass the gathered state, by hand"
+)
 
 
 def pickled(context: Context) -> Iterator[Found]:
-    """Yield each write and each export of a model that is sharded by then."""
+    """Yield each place that takes a model whole which is sharded by then."""
     program = context.program
     seen: dict[tuple[str, ir.Node], str] = {}
     for trace in program.traces:
@@ -45,3 +48,6 @@ def _taken(trace: Trace) -> Iterator[tuple[Occurrence, Value, str]]:
         given = call.arguments.get(0, "model")
         if given is not None:
             yield call, given, _EXPORTED
+    for call in trace.calls(*SPAWNS, *PROCESSES):
+        for given in (*call.arguments.args, *call.arguments.keywords.values()):
+            yield call, given, _PASSED

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 
 from fsdplint.cache.ir_pack import Packs
-from fsdplint.check import around, check
-from fsdplint.check_configs import candidates, launches_of, named_config, values_of
+from fsdplint.check_configs import named_config, values_of
 from fsdplint.engine.frontend.problem import syntax_problem
 from fsdplint.engine.interpreter.events import Shard
-from fsdplint.engine.program import Program, analyze
-from fsdplint.engine.project.project import Project
-from fsdplint.engine.project.relevance import imported_files, programs
+from fsdplint.engine.program import Program
 from fsdplint.files.decoding import SourceError
-from fsdplint.files.discover import discover, is_config, is_project, project_root
-from fsdplint.files.file import SourceFile, absolute
-from fsdplint.files.pins import pinned
+from fsdplint.files.discover import is_config
+from fsdplint.files.file import SourceFile
 from fsdplint.finding import Edit, Finding, Span
 from fsdplint.fixes.apply import fixed
 from fsdplint.fixes.edits import apply, touch
 from fsdplint.fixes.imports import together
-from fsdplint.knowledge.frameworks import uses_launcher
-from fsdplint.knowledge.lightning_settings import CLI
+from fsdplint.migrate.analyses import Analyses
+from fsdplint.migrate.new_findings import new_findings
+from fsdplint.migrate.scope import Scope, scope_of
 from fsdplint.migrate.step import (
     Change,
     Context,
@@ -37,8 +31,6 @@ from fsdplint.migrate.step import (
 )
 from fsdplint.outcome import Outcome
 from fsdplint.process.stack import deep
-from fsdplint.settings.config import Settings, settings_for
-from fsdplint.settings.rule_selection import OptIn
 from fsdplint.sources import Sources
 
 PASSES = 10
@@ -110,7 +102,7 @@ def make_plan(migration: Migration, paths: Sequence[str], answers: Mapping[str, 
 
 def _plan(migration: Migration, paths: Sequence[str], answers: Mapping[str, str]) -> Plan:
     """Return the plan for the programs of ``paths``, and for those that use a file in it, too."""
-    scope, packs = _scope(paths, migration), Packs(on_disk=False)
+    scope, packs = scope_of(paths, migration), Packs(on_disk=False)
     while True:
         try:
             return _Run(migration, scope, answers, packs).plan()
@@ -118,75 +110,12 @@ def _plan(migration: Migration, paths: Sequence[str], answers: Mapping[str, str]
             scope = wider.scope
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """The files of a project.
-
-    Attributes:
-        given: those that are to be migrated.
-        every: all Python files.
-        files: those that the migration may change.
-        configs: config files and launch scripts, given ones and those that may launch the files.
-        paths: those that the migration was asked for.
-        shared: files with entries of the plan, so that the programs that use them are in it.
-    """
-
-    root: Path
-    given: tuple[str, ...]
-    every: tuple[str, ...]
-    files: tuple[str, ...]
-    configs: tuple[str, ...]
-    paths: Sequence[str]
-    shared: frozenset[str]
-
-
 class _WiderScopeError(Exception):
     """The plan concerns files that further programs use."""
 
-    def __init__(self, scope: _Scope) -> None:
+    def __init__(self, scope: Scope) -> None:
         super().__init__()
         self.scope = scope
-
-
-def _scope(
-    paths: Sequence[str], migration: Migration, shared: frozenset[str] = frozenset()
-) -> _Scope:
-    """Return the files of the programs that have one of ``paths`` or of the ``shared`` files."""
-    discovery = discover(list(map(Path, paths)))
-    if discovery.failures:
-        raise discovery.failures[0]
-    code = tuple(map(absolute, discovery.files))
-    configs = tuple(map(absolute, candidates(discovery.configs)))
-    given = (*code, *configs)
-    if not given:
-        raise MigrationError(f"no Python file and no config file of FSDP in {', '.join(paths)}")
-    roots = {project_root(Path(path)) for path in given}
-    if len(roots) > 1:
-        names = ", ".join(sorted(root.as_posix() for root in roots))
-        raise MigrationError(
-            f"these files are in several projects ({names}); migrate one at a time"
-        )
-    root, sources = roots.pop(), Sources()
-    every = (*code, *around(root, code, sources.text))
-    project = Project(root, sources.text)
-    found = _closure(project, map(Path, code))
-    if not migration.of_script:
-        known = dict.fromkeys(map(Path, every), True)
-        focus = dict.fromkeys(map(Path, (*code, *sorted(shared))))
-        found = [*programs(project, known, list(focus)), *found]
-    files = tuple(path.as_posix() for path in dict.fromkeys(found))
-    texts = [sources.text(Path(path)) or "" for path in files]
-    if is_project(root) and any(uses_launcher(text) or CLI in text for text in texts):
-        configs += tuple(map(absolute, candidates(discover([root]).configs)))
-    configs = tuple(dict.fromkeys(configs))
-    return _Scope(root, given, every, files, configs, paths, shared)
-
-
-def _closure(project: Project, start: Iterable[Path]) -> list[Path]:
-    found = list(start)
-    for path in found:
-        found += [each for each in imported_files(project, path) if each not in found]
-    return found
 
 
 @dataclass(slots=True)
@@ -208,28 +137,18 @@ class _Pass:
         return Span(span.path, span.start - shift, span.end - shift)
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """A check of the program with some files changed, and what it analyzed."""
-
-    changed: Mapping[str, SourceFile]
-    outcome: Outcome
-    programs: tuple[Program, ...]
-
-
 class _Run:
     def __init__(
         self,
         migration: Migration,
-        scope: _Scope,
+        scope: Scope,
         answers: Mapping[str, str],
         packs: Packs,
     ) -> None:
         self.migration = migration
         self.scope = scope
         self.answers = answers
-        self.packs = packs
-        self.last: _Checked | None = None
+        self.analyses = Analyses(scope, packs)
         self.sources: dict[str, SourceFile] = {}
         self.changed: dict[str, SourceFile] = {}
         self.corrected: dict[str, SourceFile] = {}
@@ -241,19 +160,21 @@ class _Run:
 
     def plan(self) -> Plan:
         self._read_all()
-        self.before = after = self._checked().outcome
+        self.before = after = self.analyses.outcome(self.changed)
         last = self._run_steps()
         if last is not None:
             if self.changed:
                 self._mend()
                 self._clean()
                 last = self._context()
-                after = self._checked().outcome
+                after = self.analyses.outcome(self.changed)
             left = self.migration.leftovers(last)
             self._note(last, [each for each in left if not self._is_kept(each.span)])
         files = tuple((self.sources[path], new) for path, new in sorted(self.changed.items()))
         new = [
-            f for f in filter(self._counts, _new(self.before, after)) if not self._is_kept(f.span)
+            f
+            for f in filter(self._counts, new_findings(self.before, after))
+            if not self._is_kept(f.span)
         ]
         return Plan(
             _ordered(self.entries),
@@ -317,24 +238,6 @@ class _Run:
         tolerated = finding.fix is None and finding.rule in self.migration.tolerated
         return finding.rule not in self.migration.unrelated and not tolerated
 
-    def _settings(self) -> Settings:
-        preview = OptIn(preview=True)
-        return settings_for(self.scope.given, None, isolated=False, opt_in=preview)
-
-    def _checked(self, mended: Mapping[str, SourceFile] | None = None) -> _Checked:
-        """Return the check of the program as changed so far; the last one is remembered."""
-        changed = {**self.changed, **(mended or {})}
-        if self.last is None or self.last.changed != changed:
-            programs: list[Program] = []
-            settings = self._settings()
-            outcome = check(self._paths, settings, changed, packs=self.packs, programs=programs)
-            self.last = _Checked(changed, outcome, tuple(programs))
-        return self.last
-
-    @property
-    def _paths(self) -> list[str]:
-        return [*self.scope.files, *self.scope.configs]
-
     def _read_all(self) -> None:
         reader = Sources()
         for path in self.scope.files:
@@ -350,26 +253,13 @@ class _Run:
 
     def _context(self, *, analyzed: bool = True) -> Context:
         """Return the program as changed so far; not ``analyzed``, without units and traces."""
-        configs = self._configs()
-        program = self._analyzed(configs) if analyzed else self._lowered()
+        configs, analyses = self._configs(), self.analyses
+        if analyzed:
+            program = analyses.program(self.changed, configs)
+        else:
+            program = analyses.lowered(self.changed)
         files, given = frozenset(self.scope.files), frozenset(self.scope.given)
         return Context(program, files, self.answers, self._line, self.asked, given, configs)
-
-    def _lowered(self) -> Program:
-        sources, root = Sources(self.changed), self.scope.root
-        project = Project(root, sources.text, ir_cache=self.packs.of(root))
-        return Program(project, (), (), line_name=sources.line_name, admits=partial(pinned, root))
-
-    def _analyzed(self, configs: Mapping[str, object]) -> Program:
-        """Return the program that the check analyzed, if that is all of it and nothing else."""
-        launches, every = launches_of(self.scope.root, configs), set(map(Path, self.scope.every))
-        for program in self._checked().programs:
-            if set(program.files) == every and program.project.launches == launches:
-                return program
-        empty = self._lowered()
-        read, focus = empty.project.read, list(map(Path, self.scope.files))
-        program = analyze(self.scope.root, every, read, focus, launches=launches)
-        return replace(program, line_name=empty.line_name, admits=empty.admits)
 
     def _configs(self) -> dict[str, object]:
         """Return what the config files and launch scripts hold, as changed so far."""
@@ -405,7 +295,7 @@ class _Run:
         shared = self.scope.shared | {entry.path for entry in self.entries}
         if shared == self.scope.shared or self.migration.of_script:
             return
-        scope = _scope(self.scope.paths, self.migration, shared)
+        scope = scope_of(self.scope.paths, self.migration, shared)
         if scope.files != self.scope.files:
             raise _WiderScopeError(scope)
         self.scope = scope
@@ -433,10 +323,10 @@ class _Run:
         """Apply the fixes of the findings that the steps cause, and of the migration's rules."""
 
         def recheck(overlay: Mapping[str, SourceFile]) -> Outcome:
-            return self._checked(overlay).outcome
+            return self.analyses.outcome({**self.changed, **overlay})
 
         def curing(outcome: Outcome) -> Sequence[Finding]:
-            found, unrelated = _new(self.before, outcome), self.migration.unrelated
+            found, unrelated = new_findings(self.before, outcome), self.migration.unrelated
             wanted = [finding for finding in found if finding.rule not in unrelated]
             wanted += [f for f in outcome.findings if f.rule in self.migration.rules]
             return tuple(f for f in dict.fromkeys(wanted) if f.rule not in _OF_RELEASES)
@@ -497,31 +387,3 @@ def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
         kept = isinstance(entry.found, Kept)
         found.setdefault((entry.path, entry.line, "kept" if kept else entry.found), entry)
     return tuple(sorted(found.values(), key=lambda entry: (entry.path, entry.line)))
-
-
-def _new(before: Outcome, after: Outcome) -> tuple[Finding, ...]:
-    """Return the findings that were not there before.
-
-    These are as many as a rule has more in a file, and those first whose line had none.
-    """
-    known = Counter(_identity(before, finding) for finding in before.findings)
-    more = Counter(map(_place, after.findings))
-    more.subtract(map(_place, before.findings))
-    found = []
-    for finding in after.findings:
-        identity = _identity(after, finding)
-        known[identity] -= 1
-        if known[identity] < 0 and more[_place(finding)] > 0:
-            more[_place(finding)] -= 1
-            found.append(finding)
-    return tuple(found)
-
-
-def _place(finding: Finding) -> tuple[str, str]:
-    return finding.rule, finding.span.path
-
-
-def _identity(outcome: Outcome, finding: Finding) -> tuple[str, str, str]:
-    source = outcome.sources[finding.span.path]
-    line, _ = source.position(finding.span.start)
-    return finding.rule, finding.span.path, source.line(line).strip()

@@ -12,11 +12,11 @@ from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.collectives import may_be_alone
-from fsdplint.engine.facts.sharding import unit_of
+from fsdplint.engine.facts.sharding import runs_alone, unit_of
 from fsdplint.engine.facts.state_files import sharded_writes
 from fsdplint.engine.interpreter import optimizers
 from fsdplint.engine.interpreter.events import BuildOptimizer, Call, Shard, Sharding, Trace
-from fsdplint.engine.interpreter.site import Guard
+from fsdplint.engine.interpreter.site import Guard, Site
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.engine.program import Program
 from fsdplint.finding import Edit, Fix
@@ -318,11 +318,7 @@ def _use(program: Program, trace: Trace, call: Call) -> _Use | None:
     target = receiver(call.site.node)
     if target is None or not isinstance(call.receiver, Object):
         return None
-    guards = tuple(
-        guard
-        for guard in call.site.guards
-        if program.is_rank_test(guard) and not _ends_in_error(program, guard)
-    )
+    guards = _rank_tests(program, call)
     text = program.text(call.site.path, target)
     if not _is_optimizer(call.receiver):
         return _Use(call, text, None, guards)
@@ -337,6 +333,14 @@ def _use(program: Program, trace: Trace, call: Call) -> _Use | None:
             f"the model of `{text}` has no known name here; pass it to this function by hand"
         )
     return _Use(call, model, text, guards)
+
+
+def _rank_tests(program: Program, call: Call) -> tuple[Guard, ...]:
+    return tuple(
+        guard
+        for guard in call.site.guards
+        if program.is_rank_test(guard) and not _ends_in_error(program, guard)
+    )
 
 
 def _ends_in_error(program: Program, guard: Guard) -> bool:
@@ -368,6 +372,14 @@ def _gathered(program: Program, uses: Sequence[_Use]) -> Change:
         imports = Imports(code, first.node)
         edits = tuple(_in_place(code, imports, use) for use in uses)
         return Change(code.span(first.node), what, edits, (imports,))
+    if any(
+        not _rank_tests(program, call)
+        for trace in program.traces
+        if not runs_alone(trace)
+        for call in trace.calls(first.call.name)
+        if call.site.node is first.node
+    ):
+        raise NoFixError("one rank calls this function, or all do; gather the state by hand")
     through = [edit for guard in outer for edit in _let_all_through(program, guard, site.calls)]
     alone = may_be_alone(program, site)
     fix = _made(gather_on_entry(code, states, alone=alone))
@@ -387,15 +399,43 @@ def _let_all_through(
     program: Program, guard: Guard, frames: Sequence[tuple[str, ir.Node]]
 ) -> tuple[Edit, ...]:
     """Move the call that leads to a gather out of ``guard``, which is in one of ``frames``."""
-    for path, node in frames:
+    for depth, (path, node) in enumerate(frames):
         code = Code.of(program.tree(path))
         if path == guard.path and code.function(guard.test) is code.function(node):
-            statement = code.statement(node)
-            if not isinstance(node, ir.Call) or not isinstance(statement, ir.Expression):
+            if not isinstance(node, ir.Call):
                 raise NoFixError("the test and the call are too far apart; gather by hand")
+            _check_result(code, guard, node)
             guarded = Guarded(node, guard.test, guard.rank_tests, (), guard.early, "result", False)
-            return _made(call_on_every_rank(code, guarded)).edits
+            edits = [*_made(call_on_every_rank(code, guarded)).edits]
+            for between in frames[depth + 1 :]:
+                edits += _called_on_entry(program, *between)
+            return tuple(edits)
     raise NoFixError("the test of the rank is in another function; gather the state by hand")
+
+
+def _called_on_entry(program: Program, path: str, call: ir.Node) -> tuple[Edit, ...]:
+    """Make a call that gathers a state first in its function, which one rank called."""
+    code = Code.of(program.tree(path))
+    if not isinstance(call, ir.Call) or isinstance(code.parent(call), ir.Expression):
+        raise NoFixError("the test and the state are too far apart; gather by hand")
+    text = code.slice(call)
+    alone = may_be_alone(program, Site(path, call))
+    return _made(gather_on_entry(code, [GatheredState(call, text, gather=text)], alone=alone)).edits
+
+
+def _check_result(code: Code, guard: Guard, call: ir.Call) -> None:
+    """Raise `NoFixError` if a rank that gets None from a call may use it."""
+    statement, place = code.statement(call), code.statement(guard.test)
+    if isinstance(statement, ir.Expression):
+        return
+    alone = isinstance(statement, ir.Assign) and statement.value is call
+    target = statement.targets[0] if isinstance(statement, ir.Assign) and alone else None
+    names = [node for node in code.nodes_of(code.scope(call)) if isinstance(node, ir.Name)]
+    uses = [node for node in names if isinstance(target, ir.Name) and node.id == target.id]
+    if not uses or not all(place.start <= node.start < place.end for node in uses):
+        raise NoFixError(
+            f"all ranks may use what `{code.short(call)}` returns; gather the state by hand"
+        )
 
 
 def _made(fix: Fix | Declined) -> Fix:

@@ -303,9 +303,9 @@ def on_every_rank(
     barrier = name == known.BARRIER
     others = [other.chain[0][1] for other in facts if other.guards[0].test is guard.test]
     result = result_name(name) if own else "result"
-    guarded = Guarded(
-        node, guard.test, guard.rank_tests, tuple(others), guard.early, result, barrier, around
-    )
+    tests = guard.test, guard.rank_tests
+    runs = name == "forward"
+    guarded = Guarded(node, *tests, tuple(others), guard.early, result, barrier, around, runs)
     return call_on_every_rank(code, guarded)
 
 

@@ -29,7 +29,12 @@ from fsdplint.fixes.imports import Imports, qualified
 from fsdplint.fixes.names import dotted
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.modules import PARAMETER, PARAMETER_LAYERS, TAKES_WEIGHTS
+from fsdplint.knowledge.modules import (
+    PARAMETER,
+    PARAMETER_LAYERS,
+    TAKES_WEIGHTS,
+    has_no_parameters,
+)
 from fsdplint.knowledge.names import COMPOSABLE_FSDP, FULLY_SHARD, REGISTER_FORWARD, canonical
 from fsdplint.rule import Report, declare
 
@@ -63,17 +68,23 @@ class BypassingMethod:
     nested: bool
 
 
-def bypassing_methods(program: Program) -> Iterator[BypassingMethod]:
-    """Yield calls of a unit's methods that use its own parameters and bypass its hooks."""
+def bypassing_methods(program: Program, *, sure: bool = True) -> Iterator[BypassingMethod]:
+    """Yield calls of a unit's methods that use its own parameters and bypass its hooks.
+
+    Args:
+        sure: leave out modules that may have no parameters, and units that other code may gather.
+    """
     for trace in program.traces:
         for called in trace.of(MethodCall):
             inner = called.hooked or _in_another(trace, called)
             shard = None if inner else _sharding(trace, called)
             if shard is None or not program.together(called.site, shard.site):
                 continue
-            if _known_elsewhere(trace, shard, called) or is_gathered(trace, shard, called.time):
+            if is_gathered(trace, shard, called.time):
                 continue
-            for use, part in _uses(trace, called):
+            if sure and _known_elsewhere(trace, shard, called):
+                continue
+            for use, part in _uses(trace, called, sure=sure):
                 everywhere = _every_has_method(program, shard, called.name)
                 nested = _may_reshard(program, shard) and _runs_hooked(called.module, called.name)
                 yield BypassingMethod(called, shard, use, part, everywhere, nested)
@@ -109,7 +120,7 @@ def _known_elsewhere(trace: Trace, shard: Shard, method: MethodCall) -> bool:
 # What it uses
 
 
-def _uses(trace: Trace, method: MethodCall) -> Iterator[tuple[Site, Object]]:
+def _uses(trace: Trace, method: MethodCall, *, sure: bool) -> Iterator[tuple[Site, Object]]:
     """Yield where the method uses parameters that its unit holds itself."""
     inside = method.site.frames()
     hooked = [
@@ -124,17 +135,19 @@ def _uses(trace: Trace, method: MethodCall) -> Iterator[tuple[Site, Object]]:
         if call.name == "unshard":
             return
         if not any(frames[: len(each)] == each for each in hooked):
-            part = next(_held(call, method.module, units), None)
+            part = next(_held(call, method.module, units, sure=sure), None)
             if part is not None:
                 yield call.site, part
 
 
-def _held(call: Call, unit: Object, units: set[Object]) -> Iterator[Object]:
+def _held(call: Call, unit: Object, units: set[Object], *, sure: bool) -> Iterator[Object]:
     """Yield what belongs to ``unit`` itself, of a call's module or of the weights it gets."""
     if isinstance(call.receiver, Object):
         module = call.receiver
         if _within(module, unit, units):
             yield from with_parameters(module, units)
+            if not sure and not has_no_parameters(library_class(module)):
+                yield module
         return
     for value in call.arguments.values():
         for item in contained(value):
@@ -213,7 +226,7 @@ def reports(program: Program) -> Iterator[Report]:
             f"{where}): it crashes on the local shards",
             "runs on local shards",
             _evidence(program, fact),
-            partial(_fix, program, fact),
+            partial(mended, program, fact),
         )
 
 
@@ -225,7 +238,8 @@ def _evidence(program: Program, fact: BypassingMethod) -> tuple[Evidence, ...]:
     )
 
 
-def _fix(program: Program, fact: BypassingMethod) -> Fix | Declined:
+def mended(program: Program, fact: BypassingMethod) -> Fix | Declined:
+    """Return the fix that registers the method with the unit."""
     shard, name = fact.shard, fact.method.name
     if shard.generation is Generation.FSDP1:
         return Declined(

@@ -101,6 +101,14 @@ def sync_last_micro_batch(code: Code, call: ir.Call | ir.Attribute) -> Fix:
     return Fix(title, Safety.UNSAFE, tuple(edits))
 
 
+def selects(code: Code, call: ir.Call | ir.Attribute) -> ir.Expr | None:
+    """Return the condition that selects ``call`` rather than what does nothing, if there is one."""
+    try:
+        return _context(code, call).test
+    except NoFixError:
+        return None
+
+
 def _context(code: Code, call: ir.Call | ir.Attribute) -> _Context:
     method = call.func if isinstance(call, ir.Call) else call
     if not isinstance(method, ir.Attribute):

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,13 +36,17 @@ class Order:
 
 
 class Warm:
-    """Ranks from one server process; leaving the context ends it and all it runs."""
+    """Ranks from one server process; leaving the context ends it and all it runs.
 
-    def __init__(self) -> None:
+    Args:
+        preloaded: modules besides torch that are imported once, for all ranks.
+    """
+
+    def __init__(self, preloaded: Sequence[str] = ()) -> None:
         self._stack = ExitStack()
         temporary = self._stack.enter_context(workspace())
         self._server = subprocess.Popen(
-            [sys.executable, str(_SERVER)],
+            [sys.executable, str(_SERVER), *preloaded],
             stdin=subprocess.PIPE,
             env={
                 **os.environ,

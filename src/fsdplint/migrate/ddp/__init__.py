@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fsdplint.migrate.clipped_norms import clipped_norms
 from fsdplint.migrate.copies import copies
 from fsdplint.migrate.ddp.evaluations import evaluations
 from fsdplint.migrate.ddp.leftovers import leftovers
@@ -13,6 +14,7 @@ from fsdplint.migrate.ddp.wrappers import wrappers
 from fsdplint.migrate.double_backward import double_backward
 from fsdplint.migrate.factories import factories
 from fsdplint.migrate.formats import memory_formats
+from fsdplint.migrate.forward_methods import forward_methods
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.modes import wraps_by_ddp
 from fsdplint.migrate.no_syncs import no_syncs
@@ -42,7 +44,7 @@ ADAPTING = (
         within,
         (early_optimizers, _no_syncs, memory_formats, cleared, copies, pickled, double_backward),
     ),
-    *map(within, (gathers, loads, reshards, unseen)),
+    *map(within, (forward_methods, gathers, loads, reshards, unseen, clipped_norms)),
     *map(within, (unknown_code, unknown_optimizers, unshardable, gathered_reads)),
 )
 

@@ -45,7 +45,7 @@ def _change(context: Context, code: Code, node: ir.Node) -> Found | None:
             edit = code.edit(node.start, node.end, code.slice(node.body))
             what = "drop the choice between the model and itself"
             return Change(code.span(node), what, (edit,))
-        case ir.Conditional() if _asks_for_wrapper(code, node) and not wraps_by_ddp(context):
+        case ir.Conditional() if _asks_for_wrapper(code, node) and _is_sharded(context):
             enclosed = (
                 code.text[node.start - 1] == "(" and code.text[node.end : node.end + 1] == ")"
             )
@@ -57,6 +57,11 @@ def _change(context: Context, code: Code, node: ir.Node) -> Found | None:
         case ir.Call():
             return _call(context, code, node)
     return None
+
+
+def _is_sharded(context: Context) -> bool:
+    """True if the model is sharded by now instead of wrapped by any DDP."""
+    return any(context.codes("fully_shard(")) and not wraps_by_ddp(context)
 
 
 def _call(context: Context, code: Code, call: ir.Call) -> Found | None:

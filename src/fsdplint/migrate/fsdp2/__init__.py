@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.migrate.clipped_norms import clipped_norms
 from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone, prepared_apart
 from fsdplint.migrate.fsdp2.aliases import aliases
 from fsdplint.migrate.fsdp2.choices import choices
@@ -44,7 +45,7 @@ FSDP2 = Migration(
         *(shared_names, aliases, choices, meshes, norms, optimizer_norms, corrected),
         *(states, full_params, wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, no_syncs, unwraps, unit_names),
-        *map(within, (cleared, unknown_code, unknown_optimizers, reductions)),
+        *map(within, (cleared, clipped_norms, unknown_code, unknown_optimizers, reductions)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
         *(launch_variables, environment, trainers, trainer_lines),
         *(strategies, early_optimizers, config_files, libraries),

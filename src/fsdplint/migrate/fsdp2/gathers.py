@@ -1,4 +1,4 @@
-"""States that FSDP1 gathers under `if rank == 0:`, where the job hangs, or in part alone."""
+"""What is mended first: states that FSDP1 gives to some ranks or in part, calls on a model."""
 
 from __future__ import annotations
 
@@ -9,21 +9,71 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
+from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.optimizer_loads import CONVERTS
 from fsdplint.fixes.state_calls import TAKES
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import LOADS, SAVES
+from fsdplint.knowledge.fsdp import FSDP1_STATICS
+from fsdplint.knowledge.names import FSDP1
 from fsdplint.migrate.fsdp2.state_calls import METHODS
+from fsdplint.migrate.rules import fixes_of
 from fsdplint.migrate.step import Change, Context, Found
 from fsdplint.rules.collective_under_rank_guard import missed_collectives, on_every_rank
 
+_EARLY = "FSDP1 replaces the parameters that it holds, so training changes"
+_RAW = "the file holds one rank's shards under FSDP1; such a file cannot be loaded any more"
 _STATES = (*METHODS, *TAKES, *CONVERTS, *SAVES, *LOADS)
 
 
 def mistakes(context: Context) -> Iterator[Found]:
-    """Yield a change for each state that FSDP1 does not give, or not whole."""
+    """Yield a change for each state that FSDP1 does not give, or not whole, and of `_statics`."""
+    yield from _statics(context)
     yield from of_the_wrapper(context)
     yield from on_all_ranks(context)
+    yield from _early_optimizers(context)
+    yield from _raw_states(context)
+
+
+def _early_optimizers(context: Context) -> Iterator[Found]:
+    """Yield a change for each optimizer that holds none of the parameters that FSDP1 trains."""
+    for change in fixes_of("optimizer-before-sharding")(context):
+        yield replace(change, differs=_EARLY) if isinstance(change, Change) else change
+
+
+def _raw_states(context: Context) -> Iterator[Found]:
+    """Yield a change for each raw state of an optimizer, if all loads of such states change, too.
+
+    Whether a method is an optimizer's is told by its name where nothing calls its function.
+    """
+    changes = [c for c in fixes_of("optimizer-state-saved-raw")(context) if isinstance(c, Change)]
+    starts = {(change.span.path, change.span.start) for change in changes}
+    for code in context.codes("load_state_dict") if changes else ():
+        for node in code.walk("load_state_dict"):
+            method = node.func if isinstance(node, ir.Call) else None
+            if isinstance(method, ir.Attribute) and method.attr == "load_state_dict":
+                owner = ir.last_name(method.value).lower()
+                if "opt" in owner and (code.path, node.start) not in starts:
+                    return
+    for change in changes:
+        yield replace(change, differs=_RAW)
+
+
+def _statics(context: Context) -> Iterator[Found]:
+    """Yield a change for each `model.state_dict_type(model, …)`, which is a method of the class."""
+    names = {name.rpartition(".")[2] for name in FSDP1_STATICS}
+    for code in context.codes(*names):
+        for node in code.walk(*names):
+            method = node.func if isinstance(node, ir.Call) and node.args else None
+            if not isinstance(method, ir.Attribute) or method.attr not in names:
+                continue
+            model, given = code.slice(method.value), node.args[0].value  # type: ignore[attr-defined]  # a call
+            if model == code.slice(given):
+                imports = Imports(code, node)
+                name = imports.name(*FSDP1.rsplit(".", 1))
+                edit = code.edit(method.value.start, method.value.end, name)
+                what = f"call `{method.attr}` on `{name}`"
+                yield Change(code.span(node), what, (edit,), (imports,))
 
 
 def on_all_ranks(context: Context) -> Iterator[Found]:

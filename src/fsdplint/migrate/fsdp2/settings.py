@@ -16,6 +16,7 @@ from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
 from fsdplint.knowledge.policies import BATCH_NORM, BATCH_NORM_WORDS, MIXED_PRECISION_POLICY
 from fsdplint.migrate.calls import definition, may_be_none, possible_values
+from fsdplint.migrate.fsdp2.averaged import averages_weights
 from fsdplint.migrate.fsdp2.filled import items
 from fsdplint.migrate.fsdp2.meta import may_be_on_meta
 from fsdplint.migrate.fsdp2.policies import castings, casts_buffers
@@ -28,6 +29,7 @@ from fsdplint.migrate.fsdp2.strategies import (
     mentioned,
 )
 from fsdplint.migrate.fsdp2.units import has_units
+from fsdplint.migrate.fsdp2.unused_parameters import use_may_differ
 from fsdplint.migrate.sharding import on_its_own
 from fsdplint.migrate.step import Context, Question
 
@@ -125,8 +127,25 @@ def settings_of(
             raise NoFixError(f"`{name}` is not an argument of `FullyShardedDataParallel`")
     if "param_init_fn" not in given and not made.synchronizes and made.on_meta:
         made.reset()
+    if averages_weights(context):
+        made.settings.shared.pop("reshard_after_forward", None)
+        made.settings.root["reshard_after_forward"] = "True"
+        made.settings.differs = made.settings.differs or _FREES
+    if use_may_differ(context):
+        made.settings.after.append(f"{model}.set_reduce_scatter_unused_params(True)")
+        made.settings.differs = made.settings.differs or _NEEDS
     return made.settings
 
+
+_NEEDS = (
+    "ranks may use different parameters in a step; FSDP2 reduces the gradients of all of them with "
+    "`set_reduce_scatter_unused_params`, which needs PyTorch 2.13"
+)
+
+_FREES = (
+    "the root's parameters are freed after each forward, so that averages change its shards, which "
+    "an evaluation under FSDP1 may not use"
+)
 
 # FSDP2 does what these ask for by itself; the policy is for `units`.
 _NEEDLESS = frozenset(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.names import LISTING, dotted
+from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.migrate.fsdp2.state_calls import State, entered
 from fsdplint.migrate.step import Context
 
@@ -44,7 +45,8 @@ def _reason(context: Context, code: Code, node: ir.Node, followed: set[ir.Node])
     if isinstance(parent, ir.Call):
         return ""
     if isinstance(parent, ir.Argument) and isinstance(around, ir.Call):
-        if around in followed or context.name(code, around.func) in _BUILTINS:
+        name = context.name(code, around.func)
+        if around in followed or name in _BUILTINS or name.startswith(HELPERS):
             return ""
         return f"`{code.short(around)}` may take the state of `{code.slice(node)}`"
     if isinstance(parent, (ir.Compare, ir.Not, ir.If)):

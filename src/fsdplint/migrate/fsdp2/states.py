@@ -21,11 +21,17 @@ from fsdplint.fixes.state_options import (
     UnknownTypeError,
     state_type,
 )
-from fsdplint.knowledge.fsdp import REKEY_OPTIM_STATE_DICT, SET_STATE_DICT_TYPE
+from fsdplint.knowledge.fsdp import (
+    REKEY_OPTIM_STATE_DICT,
+    SET_STATE_DICT_TYPE,
+    STATE_DICT_TYPE,
+    STATE_DICT_TYPES,
+)
 from fsdplint.migrate.fsdp2.state_calls import State, found_states
 from fsdplint.migrate.fsdp2.state_uses import check_uses
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt, kept
 
+_CHOOSERS = {name.rpartition(".")[2] for name in (STATE_DICT_TYPE, SET_STATE_DICT_TYPE)}
 # Source: a run on two ranks, torch 2.13.
 _DDP = "of a model that DDP wraps instead, the keys are without `module.`"
 
@@ -62,6 +68,10 @@ def _of_call(
             "state without this call to `set_optimizer_state_dict` by hand"
         )
         yield kept(code, call, reason)
+    elif not name and ir.last_name(call.func) in _CHOOSERS and call.args:
+        kind = context.name(code, call.args[0].value)
+        if kind.startswith(STATE_DICT_TYPES):
+            yield kept(code, call, "it does not name its model; remove it by hand")
 
 
 def _block(context: Context, code: Code, block: ir.With, found: Sequence[State]) -> Change:

@@ -25,7 +25,11 @@ from fsdplint.migrate.tidy import FULL, tidied
 
 def _start(context: Context) -> Iterator[Found]:
     """Yield what becomes of the program's one GPU, and once that is done, the start of ranks."""
-    found = [*devices(context), *prefixes(context), *data_parallel(context)]
+    found = [
+        *devices(context),
+        *prefixes(context, drops_data_parallel=True),
+        *data_parallel(context),
+    ]
     changes = any(isinstance(each, Change) for each in found)
     yield from found if changes else [*found, *launch(context)]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
+from fsdplint.knowledge.collectives import MAY_NEED_ALL_RANKS
 from fsdplint.knowledge.files import (
     CHANGES_FILES,
     CHANGES_FILES_BY_METHOD,
@@ -67,16 +68,16 @@ def shared_work(context: Context, code: Code, call: ir.Call) -> Iterator[ir.Expr
         calls = (node for node in nodes if isinstance(node, ir.Call))
         names = (n for n in nodes if isinstance(n, (ir.Name, ir.Attribute)))
         if any(code.slice(n) in models for n in names) or not all(
-            _is_alone(context, code, each) for each in calls
+            is_alone(context, code, each) for each in calls
         ):
             yield part
 
 
-def _is_alone(context: Context, code: Code, call: ir.Call) -> bool:
+def is_alone(context: Context, code: Code, call: ir.Call) -> bool:
     """True for a call that surely computes on one rank."""
-    name = ir.last_name(call.func)
-    if context.name(code, call.func):
-        return True
+    name, canonical = ir.last_name(call.func), context.name(code, call.func)
+    if canonical:
+        return not canonical.startswith(MAY_NEED_ALL_RANKS)
     if isinstance(call.func, ir.Attribute):
         return name in COMPUTING_METHODS | _ALONE
     return name in vars(builtins)

@@ -14,13 +14,13 @@ _TOGETHER = frozenset(
     {
         *("backward", "step", "state_dict", "load_state_dict", "get_model_state_dict"),
         *("get_optimizer_state_dict", "set_model_state_dict", "set_optimizer_state_dict"),
-        *("exit", "_exit", "quit"),
+        *("fully_shard", "broadcast", "exit", "_exit", "quit"),
     }
 )
 
 
-def deciding(codes: Sequence[Code]) -> set[ir.Node]:
-    """Return tests, and what sets the variables and the results that they ask for."""
+def deciding(codes: Sequence[Code], *, tests: bool = False) -> set[ir.Node]:
+    """Return such tests and, if not only ``tests``, what sets the variables that they ask for."""
     calls = together(codes)
     every = [(code, node) for code in codes for node in ir.walk(code.module)]
     found: set[ir.Node] = set()
@@ -31,8 +31,8 @@ def deciding(codes: Sequence[Code]) -> set[ir.Node]:
             for code, node in every
             if node not in found and _decides(code, node, calls, wanted)
         }
-        if not more:
-            return found
+        if not more or tests:
+            return found | more
         found |= more
         for node in more:
             asked = node.test if isinstance(node, (ir.If, ir.While)) else node

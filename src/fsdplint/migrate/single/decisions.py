@@ -40,9 +40,13 @@ def decisions(context: Context) -> Iterator[Found]:
     done: set[ir.Expr] = set()
     codes = list(context.codes(""))
     matters, conditions = deciding(codes), Conditions(codes)
-    while (
-        found := _first(context, OwnNumbers(context, agreed), matters, conditions, done)
-    ) is not None:
+    traces = context.program.traces
+    forwards = {event.site.node for trace in traces for event in trace.calls("forward")}
+    while True:
+        own = OwnNumbers(context, agreed, forwards=forwards)
+        found = _first(context, own, matters, conditions, done)
+        if found is None:
+            return
         code, statement, operand = found
         done.add(operand)
         rebinds = _rebinds(code, statement, operand)

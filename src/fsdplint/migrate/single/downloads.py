@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import partial
 
 from fsdplint.engine import ir
@@ -11,6 +11,7 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.data import DOWNLOADS
 from fsdplint.knowledge.names import DISTRIBUTED
+from fsdplint.migrate.single.deciding import called_in, together
 from fsdplint.migrate.single.rank_zero import is_guarded, may_ask, start
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
@@ -23,14 +24,16 @@ _BY_HAND = "let rank 0 download it first, and the other ranks wait, by hand"
 def downloads(context: Context) -> Iterator[Found]:
     """Yield a change for the statements that download, or test whether they have to."""
     codes = context.codes(_KEYWORD, *DOWNLOADS) if start(context) is not None else ()
+    joint = together(list(context.codes("")))
     for code in codes:
         found: dict[ir.Stmt, None] = {}
         for node in ir.walk(code.module):
             if isinstance(node, ir.Call) and _downloads(node) and not is_guarded(code, node):
-                found[_outermost(code, node)] = None
+                found[_outermost(code, node, joint)] = None
         for group in _groups(code, list(found)):
             if not _is_first(code, group[0]):
-                yield from attempt(code, group[0], partial(_in_turn, context, code, group))
+                turn = partial(_in_turn, context, code, group, joint)
+                yield from attempt(code, group[0], turn)
 
 
 def _downloads(call: ir.Call) -> bool:
@@ -39,13 +42,16 @@ def _downloads(call: ir.Call) -> bool:
     return asked or ir.last_name(call.func) in DOWNLOADS
 
 
-def _outermost(code: Code, node: ir.Node) -> ir.Stmt:
-    """Return the statement of ``node`` with the tests around it, which a download may change."""
+def _outermost(code: Code, node: ir.Node, joint: Set[str]) -> ir.Stmt:
+    """Return the statement of ``node`` with the tests around it, which a download may change.
+
+    A statement in which ranks do something together is too large: the others would wait for that.
+    """
     statement = code.statement(node)
     for around in code.ancestors(statement):
         if isinstance(around, (ir.Function, ir.ClassDef, ir.Module, ir.For, ir.While)):
             break
-        if isinstance(around, ir.If) and "__name__" in code.slice(around.test):
+        if called_in([around]) & joint:
             break
         if isinstance(around, (ir.If, ir.Try, ir.With)):
             statement = around
@@ -75,8 +81,10 @@ def _is_first(code: Code, statement: ir.Stmt) -> bool:
     return index > 0 and _WAIT in code.slice(block[index - 1])
 
 
-def _in_turn(context: Context, code: Code, group: Sequence[ir.Stmt]) -> Change:
+def _in_turn(context: Context, code: Code, group: Sequence[ir.Stmt], joint: Set[str]) -> Change:
     first, last = group[0], group[-1]
+    if called_in(group) & joint:
+        raise NoFixError(f"it trains, too; {_BY_HAND}")
     function = code.function(first)
     sure = may_ask(context, code, first)
     if not sure and function is None:

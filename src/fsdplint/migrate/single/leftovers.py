@@ -12,6 +12,7 @@ from fsdplint.knowledge.names import FULLY_SHARD
 from fsdplint.migrate.copies import mixed
 from fsdplint.migrate.parameter_uses import parameter_uses
 from fsdplint.migrate.rules import within
+from fsdplint.migrate.single.own_choices import own_choices
 from fsdplint.migrate.states import untaken
 from fsdplint.migrate.step import Context, Found, Kept
 
@@ -40,4 +41,5 @@ def leftovers(context: Context) -> Iterator[Found]:
                 yield Kept(span, text, f"{reason}; migrate it by hand")
     yield from within(mixed)(context)
     yield from within(parameter_uses)(context)
+    yield from own_choices(context)
     yield from untaken(context)

@@ -14,7 +14,12 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.knowledge.checkpoints import TORCH_SAVE
 from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.single.changes_files import changes_files, shared_work, writing_call
+from fsdplint.migrate.single.changes_files import (
+    changes_files,
+    is_alone,
+    shared_work,
+    writing_call,
+)
 from fsdplint.migrate.single.rank_zero import is_guarded, may_ask, on_rank_zero, start
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
@@ -77,8 +82,14 @@ def _is_message(context: Context, code: Code, statement: ir.Stmt) -> bool:
     if not isinstance(call, ir.Call) or code.slice(call.func) != "print":
         return False
     inner = (n for n in ir.walk(call) if isinstance(n, ir.Call) and n is not call)
-    quiet = all(ir.last_name(n.func) in _QUIET for n in inner) and code.alone(statement)
+    quiet = all(_is_quiet(context, code, each) for each in inner) and code.alone(statement)
     return quiet and may_ask(context, code, statement)
+
+
+def _is_quiet(context: Context, code: Code, call: ir.Call) -> bool:
+    if ir.last_name(call.func) in _QUIET:
+        return True
+    return is_alone(context, code, call) and not list(shared_work(context, code, call))
 
 
 def _is_change(context: Context, code: Code, statement: ir.Stmt) -> bool:

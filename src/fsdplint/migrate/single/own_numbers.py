@@ -6,7 +6,7 @@ training changes, such as BatchNorm's statistics.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
@@ -23,6 +23,13 @@ Scope = ir.Function | ir.ClassDef | ir.Module
 Variable = tuple[str, ir.Node, str]
 
 
+def losses(node: ir.Node) -> Iterator[str]:
+    """Yield what gradients are computed of by a call."""
+    func = node.func if isinstance(node, ir.Call) else None
+    if isinstance(func, ir.Attribute) and func.attr == "backward":
+        yield from filter(None, map(dotted, ir.walk(func.value)))
+
+
 class OwnNumbers:
     """The variables, and the functions, whose numbers differ between ranks.
 
@@ -31,15 +38,27 @@ class OwnNumbers:
 
     Args:
         agreed: further variables that are made the mean.
+        names: what yields the variables that have such a number by what a node does.
+        calls: the functions that return one, by canonical name.
+        forwards: the calls of the program's models, which return some.
     """
 
-    def __init__(self, context: Context, agreed: Collection[Variable] = ()) -> None:
+    def __init__(
+        self,
+        context: Context,
+        agreed: Collection[Variable] = (),
+        names: Callable[[ir.Node], Iterable[str]] = losses,
+        calls: Set[str] = TIMERS,
+        forwards: Set[ir.Node] = frozenset(),
+    ) -> None:
         self.context = context
+        self._names_of = names
+        self._calls = calls
         self.codes = list(context.codes(""))
         self._agreed = {*agreed, *self._means()}
-        traces = context.program.traces
-        self._forwards = {e.site.node for trace in traces for e in trace.calls("forward")}
+        self._forwards = forwards
         self._variables: set[Variable] = set()
+        self._chosen: set[Variable] = set()
         self._functions: set[str] = set()
         self._given: set[tuple[str, str]] = set()
         size = -1
@@ -61,9 +80,12 @@ class OwnNumbers:
             return False
         if isinstance(value, ir.Attribute) and value.attr in DESCRIBES:
             return False
+        if isinstance(value, ir.Call) and ir.last_name(value.func) == "len" and value.args:
+            counted = dotted(value.args[0].value) or ""
+            return variable(code, code.scope(value), counted) in self._chosen
         if isinstance(value, ir.Call) and (
             value in self._forwards
-            or self.context.name(code, value.func) in TIMERS
+            or self.context.name(code, value.func) in self._calls
             or ir.last_name(value.func) in self._functions
         ):
             return True
@@ -80,11 +102,13 @@ class OwnNumbers:
 
     def _follow(self, code: Code, scope: Scope) -> None:
         nodes = code.nodes_of(scope)
-        losses = {name for node in nodes for name in _losses(node)}
+        first = {name for node in nodes for name in self._names_of(node)}
         for node in nodes:
             for name, value in set_by(node):
-                own = name in losses or self.has(code, value) or self._is_chosen(code, node)
-                if own:
+                chosen = self._is_chosen(code, node)
+                if chosen:
+                    self._chosen.add(variable(code, scope, name))
+                if chosen or name in first or self.has(code, value):
                     self._variables.add(variable(code, scope, name))
             returned = node.value if isinstance(node, ir.Return) else None
             own = returned is not None and self.has(code, returned)
@@ -158,10 +182,3 @@ def _pairs(target: ir.Expr, value: ir.Expr) -> Iterator[tuple[str, ir.Expr]]:
     same = len(values) == len(target.elements)
     for index, each in enumerate(target.elements):
         yield dotted(each) or "", values[index] if same else value
-
-
-def _losses(node: ir.Node) -> Iterator[str]:
-    """Yield what gradients are computed of by a call."""
-    func = node.func if isinstance(node, ir.Call) else None
-    if isinstance(func, ir.Attribute) and func.attr == "backward":
-        yield from filter(None, map(dotted, ir.walk(func.value)))

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -103,6 +104,8 @@ def _serve() -> None:
     """Carry out orders until the input ends, then end all jobs."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     safetensors_module()  # which each rank loads: once for all
+    for name in sys.argv[1:]:
+        import_module(name)
     patch.prepare()
     gc.collect()
     gc.freeze()
