@@ -22,7 +22,7 @@ class Conditions:
         tests = (node.test for node in nodes if isinstance(node, (ir.If, ir.While, ir.Conditional)))
         parts = [part for test in tests for part in _parts(test)]
         called = (part.func if isinstance(part, ir.Call) else part for part in parts)
-        self._tested = {ir.last_name(each) for each in called} - {None}
+        self._tested = {ir.last_name(each) for each in called} - {""}
 
     def of(self, code: Code, node: ir.Node) -> Iterator[ir.Expr]:
         """Yield those of a test, or of a statement that sets or returns one."""
@@ -49,7 +49,7 @@ def _parts(test: ir.Expr) -> Iterator[ir.Expr]:
         yield from _parts(test.operand) if isinstance(test, ir.Not) else (test,)
 
 
-def _names(code: Code, node: ir.Assign | ir.Return) -> Iterator[str | None]:
+def _names(code: Code, node: ir.Assign | ir.Return) -> Iterator[str]:
     """Yield the names of what a statement sets, or of the function that it returns from."""
     if isinstance(node, ir.Assign):
         yield from map(ir.last_name, node.targets)
