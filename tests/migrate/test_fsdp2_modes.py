@@ -382,6 +382,52 @@ def log(model, head):
     assert [each.found.reason for each in plan.entries if isinstance(each.found, Kept)] == reasons
 
 
+@pytest.mark.parametrize("gathers", [True, False])
+def test_collectives_on_what_a_function_gathers_stay(gathers: bool, tmp_path: Path) -> None:
+    block = "with FSDP.summon_full_params(model, writeback=False):" if gathers else "if True:"
+    text = f"""import torch.distributed as dist
+{_HEAD}
+
+def sums(model):
+    {block}
+        whole = [p.detach().clone() for p in model.parameters()]
+    return torch.cat([each.float().sum().reshape(1) for each in whole])
+
+
+model = FSDP(torch.nn.Linear(4, 4), use_orig_params=True)
+found = sums(model)
+every = [torch.zeros_like(found) for _ in range(2)]
+dist.all_gather(every, found)
+"""
+    assert planned(tmp_path, text).is_complete is gathers
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("print(number(model) * world_size)", True),
+        ("print(dist.get_world_size() * sum(p.numel() for p in model.parameters()))", True),
+        ("print(sum(p.numel() * p.element_size() for p in model.parameters()))", False),
+        ("print(len(batch) * world_size)", False),
+    ],
+)
+def test_counts_of_all_ranks_are_said_to_differ(line: str, said: bool, tmp_path: Path) -> None:
+    text = f"""import torch.distributed as dist
+{_HEAD}
+
+def number(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+model = FSDP(net)
+{line}
+"""
+    plan = planned(tmp_path, text)
+    found = [e.found.differs for e in plan.entries if isinstance(e.found, Change)]
+    wanted = "FSDP2 counts whole parameters, so the product is too large"
+    assert (plan.is_complete, wanted in found) == (True, said)
+
+
 def test_numbers_by_which_an_optimizer_steps_are_said_to_differ(tmp_path: Path) -> None:
     text = f"""{_HEAD}
 

@@ -1064,6 +1064,23 @@ _OPTIMIZER = "optimizer = torch.optim.AdamW(model.parameters())"
             "fully_shard(model)\n"
             "state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))\n",
         ),
+        (
+            "model = FSDP(model)\nFSDP.clip_grad_norm_(model, max_norm=1.0)\n",
+            "model = FSDP(model)\nmodel.clip_grad_norm_(max_norm=1.0)\n",
+            "fully_shard(model)\n"
+            "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)\n",
+        ),
+        (
+            "model = FSDP(model)\nema = FSDP(nn.Linear(4, 4))\n"
+            "ema.load_state_dict(model.state_dict())\n",
+            "model = FSDP(model)\nema = FSDP(nn.Linear(4, 4))\n"
+            "state_dict = model.state_dict()\nema.load_state_dict(state_dict)\n",
+            "fully_shard(model)\nema = nn.Linear(4, 4)\nfully_shard(ema)\n"
+            "state_dict = get_model_state_dict(model, "
+            "options=StateDictOptions(full_state_dict=True))\n"
+            "set_model_state_dict(ema, state_dict, "
+            "options=StateDictOptions(full_state_dict=True))\n",
+        ),
     ],
 )
 def test_what_is_mended_first(before: str, corrected: str, after: str, tmp_path: Path) -> None:
@@ -1071,7 +1088,7 @@ def test_what_is_mended_first(before: str, corrected: str, after: str, tmp_path:
     head += f"{_HEAD}\nmodel = nn.Linear(4, 4)\n"
     plan = planned(tmp_path, head + before)
     texts = (plan.corrected[0][1].text, only_change(plan))
-    assert [text.split("model = nn.Linear(4, 4)\n")[1] for text in texts] == [corrected, after]
+    assert [text.split("\nmodel = nn.Linear(4, 4)\n")[1] for text in texts] == [corrected, after]
 
 
 def test_a_type_for_no_named_model_is_kept(tmp_path: Path) -> None:
@@ -1128,6 +1145,7 @@ ema = nn.Linear(4, 4)
     [
         ("e.mul_(0.9).add_(p, alpha=0.1)", True),
         ("e.data.lerp_(p.data, 0.1)", True),
+        ("e.data = 0.9 * e.data + 0.1 * p.data", True),
         ("torch._foreach_lerp_([e], [p], 0.1)", True),
         ("e.grad.copy_(p.grad)", False),
         ("print(e - p)", False),

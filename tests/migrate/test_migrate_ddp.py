@@ -485,6 +485,101 @@ def test_evaluating_and_saving_change_no_later_step(tmp_path: Path, ranks: Ranks
     assert one == other
 
 
+# Batches differ between ranks, and so do batch norm's statistics and the validation losses.
+_BEST = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def evaluate(model):
+    model.eval()
+    with torch.no_grad():
+        return model(torch.randn(8, 4)).square().mean().item()
+
+
+def save_best(model, loss, best):
+    if loss >= best:
+        return best
+    if dist.get_rank() == 0:
+        torch.save(model.state_dict(), "best.pt")
+        print("saved")
+    return loss
+
+
+dist.init_process_group("gloo")
+model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4))
+torch.manual_seed(dist.get_rank())
+model = DDP(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+best = float("inf")
+for epoch in range(8):
+    model.train()
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    loss = evaluate(model)
+    if epoch > 0:
+        best = save_best(model.module, loss, best)
+    if dist.get_rank() == 0:
+        print(epoch, round(loss, 5))
+dist.destroy_process_group()
+"""
+
+
+def test_rank_0_decides_on_a_save_by_its_own_loss(tmp_path: Path, ranks: Ranks) -> None:
+    after = migrated(tmp_path, planned(tmp_path, _BEST))
+    assert "    if decided_together(loss >= best):\n        return best\n" in after
+    assert after.count("decided_together(") == 2, "a test that is alike on all ranks"
+    found = [ranks.run(text, process_group=False) for text in (_BEST, after)]
+    assert not any(map(report, found))
+    one, other = ([outcome.output for outcome in outcomes] for outcomes in found)
+    assert "saved" in one[0]
+    assert one == other
+
+
+def test_a_model_is_sharded_above_the_branches_that_build_its_optimizer(tmp_path: Path) -> None:
+    program = f"""\
+{_HEAD}
+import sys
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.build()
+        self.schedule()
+        self.wrap()
+
+    def schedule(self):
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
+
+    def wrap(self):
+        self.wrapped = DDP(self.model)
+
+    def build(self):
+        if "sgd" in sys.argv:
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        else:
+            self.optimizer = torch.optim.Adam(self.model.parameters())
+
+    def train(self):
+        self.wrapped(torch.ones(2, 4)).sum().backward()
+        self.optimizer.step()
+
+
+Trainer(model).train()
+"""
+    assert """\
+    def build(self):
+        for tensor in (*self.model.parameters(), *self.model.buffers()):
+            dist.broadcast(tensor.detach(), src=0)
+        fully_shard(self.model)
+        if "sgd" in sys.argv:
+""" in migrated(tmp_path, planned(tmp_path, program))
+
+
 def test_other_ranks_are_those_that_the_code_tests(tmp_path: Path) -> None:
     text = _EVALUATED.replace("for step in", "rank = dist.get_rank()\nfor step in")
     text = text.replace("if step % 2 == 0 and dist.get_rank() == 0:", "if rank == 0:")
@@ -596,6 +691,21 @@ net = DDP(Net())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 for item in (net, optimizer):
     item.load_state_dict(torch.load("all.pt"))
+""": "it is called on a sharded model and on other objects; write one call for each by hand",
+    """\
+from library import Hub
+
+net = DDP(Hub())
+net.module.save_pretrained("net")
+""": "it takes the state of a sharded model by itself, of which each rank has its shards; gather "
+    "the state on every rank and save that by hand",
+    """\
+from library import schedule
+
+net = DDP(Net())
+parts = {"schedule": schedule(), "net": net}
+for name in parts:
+    parts[name].load_state_dict(torch.load(f"{name}.pt"))
 """: "it is called on a sharded model and on other objects; write one call for each by hand",
     """\
 net = DDP(Net())
@@ -1205,3 +1315,58 @@ class Average:
             "like the model by hand",
         )
     ]
+
+
+_OPTIONAL = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Trainer:
+    def __init__(self, model, distributed):
+        if distributed:
+            self.model = DDP(model)
+            self.main = dist.get_rank() == 0
+        else:
+            self.model = model
+            self.main = True
+
+    def loss(self):
+        return self.model(torch.randn(2, 4)).square().mean()
+
+    def train(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for step in range(2):
+            loss = self.loss()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if self.main:
+                self.model.eval()
+                evaluated = self.loss()
+                print(round(loss.item(), 5), round(evaluated.item(), 5))
+                self.model.train()
+                self.save("model.pt")
+
+    def save(self, path):
+        torch.save(self.model.state_dict(), path)
+"""
+_TRAINED = "torch.manual_seed(0)\nTrainer(nn.Linear(4, 4), {}).train()\n"
+
+
+def test_a_class_still_works_without_a_process_group(tmp_path: Path, ranks: Ranks) -> None:
+    started = f'dist.init_process_group("gloo")\n{_TRAINED.format(True)}'
+    after = only_change(planned(tmp_path, f"{_OPTIONAL}\n\n{started}"))
+    assert after.endswith(started)
+    alone = after.removesuffix(started) + _TRAINED.format(False)
+    texts = (f"{_OPTIONAL}\n\n{_TRAINED.format(False)}", alone)
+    outputs = []
+    for text in texts:
+        run = [sys.executable, "-c", text]
+        outputs.append(subprocess.check_output(run, cwd=tmp_path, text=True))
+    assert outputs[0] == outputs[1] != ""
+    found = [ranks.run(text, process_group=False) for text in (f"{_OPTIONAL}\n\n{started}", after)]
+    assert not any(map(report, found))
+    assert found[0][0].output == found[1][0].output != ""

@@ -742,7 +742,7 @@ _SAVES_BEST = """\
             best = score
             torch.save(model.state_dict(), "best.pt")
 """
-_EVALUATED = {
+_SCORED = {
     _SAVES_BEST: "        score = mean_over_ranks(score)\n        if score > best:\n",
     """\
         better = score > best
@@ -768,10 +768,10 @@ _EVALUATED = {
 }
 
 
-@pytest.mark.parametrize("decides", _EVALUATED)
+@pytest.mark.parametrize("decides", _SCORED)
 def test_ranks_decide_alike_by_an_evaluation(tmp_path: Path, decides: str) -> None:
     after = migrated(tmp_path, _NORMED.format(decides=decides), batch_size="divide")
-    mended = _EVALUATED[decides]
+    mended = _SCORED[decides]
     assert mended in after
     assert after.count("mean_over_ranks(") == 1 + mended.count("mean_over_ranks(")
     assert "            if dist.get_rank() == 0:\n                torch.save(state_dict, " in after
@@ -781,6 +781,41 @@ def test_ranks_with_other_statistics_save_together(tmp_path: Path, ranks: Ranks)
     text = _NORMED.format(decides=_SAVES_BEST).replace('"best.pt"', repr(str(tmp_path / "best.pt")))
     after = migrated(tmp_path, text, batch_size="divide")
     assert not report(ranks.run(after, process_group=False))
+
+
+@pytest.mark.parametrize(
+    "device", ['"cuda:" + str(number)', '"cuda:%d" % number', '"cuda:{}".format(number)']
+)
+def test_the_name_of_a_gpu_may_be_composed(tmp_path: Path, device: str) -> None:
+    text = _BEFORE.replace('"cuda:0" if', f"{device} if").replace(
+        "    args =", "    number = 0\n    args ="
+    )
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n' in after
+
+
+def test_a_model_is_sharded_before_the_loop_that_trains_it(tmp_path: Path) -> None:
+    text = _BEFORE.replace("    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n", "")
+    text = text.replace(
+        "        for (batch,) in loader:\n",
+        "        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "        for (batch,) in loader:\n",
+    )
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert "    fully_shard(model)\n    for epoch in range(2):\n" in after
+
+
+def test_a_model_of_each_pass_is_sharded_in_the_loop(tmp_path: Path) -> None:
+    text = _BEFORE.replace("    model = Net().to(device)\n", "")
+    text = text.replace("    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n", "")
+    text = text.replace(
+        "        for (batch,) in loader:\n",
+        "        model = Net().to(device)\n"
+        "        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "        for (batch,) in loader:\n",
+    )
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert "        fully_shard(model)\n        optimizer = " in after
 
 
 _AVERAGES = {
@@ -880,6 +915,28 @@ _TURNS = [
         "    if dist.get_rank() == 0:\n        dist.barrier()\n"
         "    return path\n",
     ),
+    (
+        "    if os.path.exists(path):\n        words = json.load(open(path))\n    else:\n"
+        "        words = build()\n        json.dump(words, open(path, 'w'))\n    return words",
+        "    if dist.get_rank() != 0:\n        dist.barrier()\n"
+        "    if os.path.exists(path):\n        words = json.load(open(path))\n    else:\n"
+        "        words = build()\n        json.dump("
+        "words, open(path if dist.get_rank() == 0 else os.devnull, 'w'))\n"
+        "    if dist.get_rank() == 0:\n        dist.barrier()\n"
+        "    return words\n",
+    ),
+    (
+        "    path = Path(path)\n    if not path.is_file():\n        prepare(path)\n    return path",
+        "    path = Path(path)\n    if dist.get_rank() != 0:\n        dist.barrier()\n"
+        "    if not path.is_file():\n        prepare(path)\n"
+        "    if dist.get_rank() == 0:\n        dist.barrier()\n"
+        "    return path\n",
+    ),
+    (
+        "    if not os.path.exists(path):\n        print(path)\n    return path",
+        "    if not os.path.exists(path) and dist.get_rank() == 0:\n        print(path)\n"
+        "    return path\n",
+    ),
     ("    return MNIST(path, download=False)", "    return MNIST(path, download=False)\n"),
 ]
 
@@ -899,14 +956,19 @@ def test_downloads_that_follow_each_other_have_one_turn(tmp_path: Path) -> None:
     ) in migrated(tmp_path, text, random_batches="leave")
 
 
-def test_a_download_that_may_return_early_is_kept(tmp_path: Path) -> None:
-    body = "    if os.path.exists(path):\n        return path\n    urlretrieve('x', path)"
-    body = body.replace("    urlretrieve", "    else:\n        urlretrieve")
+_EARLY = [
+    "    if os.path.exists(path):\n        return path\n    else:\n        urlretrieve('x', path)",
+    "    if os.path.exists(path):\n        return torch.load(path)\n    torch.save(build(), path)",
+]
+
+
+@pytest.mark.parametrize("body", _EARLY)
+def test_a_download_that_may_return_early_is_kept(tmp_path: Path, body: str) -> None:
     text = _DOWNLOADED.format(corpus=body, main="")
     (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
     assert isinstance(entry.found, Kept)
     assert entry.found.reason == (
-        "the code around it may leave before its end; let rank 0 download it first, and the other "
+        "the code around it may leave before its end; let rank 0 do this first, and the other "
         "ranks wait, by hand"
     )
 
@@ -1035,7 +1097,7 @@ def test_a_call_that_downloads_and_trains_is_kept(tmp_path: Path) -> None:
     (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
     assert isinstance(entry.found, Kept)
     assert entry.found.reason == (
-        "it trains, too; let rank 0 download it first, and the other ranks wait, by hand"
+        "it trains, too; let rank 0 do this first, and the other ranks wait, by hand"
     )
 
 
@@ -1082,7 +1144,71 @@ def test_all_ranks_compute_a_norm_to_print(tmp_path: Path) -> None:
     text = text.replace(
         "    for epoch", "    parameters = list(model.parameters())\n    for epoch", 1
     )
-    gathered = line.replace("1.0)", "1.0).full_tensor()")
-    assert f"            loss.backward()\n            {gathered}\n" in migrated(
-        tmp_path, text, batch_size="divide"
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert "            loss.backward()\n            print(torch.nn.utils.clip_grad_norm_(" in after
+
+
+_EVALUATED = """\
+    right = 0
+    with torch.no_grad():
+        for (batch,) in loader:
+            outputs = model(batch)
+            right += (outputs.argmax(1) == 0).sum().item()
+    accuracy = right / len(data)
+    best = 0
+    if accuracy > best:
+        torch.save(model.state_dict(), args.output)
+"""
+
+
+def test_ranks_decide_alike_by_what_the_model_computes(tmp_path: Path) -> None:
+    text = _BEFORE.replace("    torch.save(model.state_dict(), args.output)\n", _EVALUATED)
+    lines = "    accuracy = mean_over_ranks(accuracy)\n    if accuracy > best:\n"
+    assert lines in migrated(tmp_path, text, batch_size="divide")
+
+
+def test_a_variable_whose_methods_are_used_stays_what_it_is(tmp_path: Path) -> None:
+    evaluated = _EVALUATED.replace("sum().item()", "sum()").replace("save(", "save((")
+    evaluated = evaluated.replace("args.output", "accuracy.cpu()), args.output")
+    text = _BEFORE.replace("    torch.save(model.state_dict(), args.output)\n", evaluated)
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert "    if mean_over_ranks(accuracy) > best:\n" in after
+
+
+def test_a_scripted_model_is_kept(tmp_path: Path) -> None:
+    text = _BEFORE.replace("Net().to(device)", "torch.jit.script(Net().to(device))")
+    (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.found.reason == (
+        "`fully_shard` takes no module of TorchScript; shard the module itself, without this call, "
+        "by hand"
     )
+
+
+def test_samples_are_cached_by_each_rank(tmp_path: Path) -> None:
+    cached = (
+        "class Cached(torch.utils.data.Dataset):\n    def __getitem__(self, index):\n"
+        "        return self.features(index)\n\n    def features(self, path):\n"
+        "        if not os.path.exists(path):\n            prepare(path)\n"
+        "        return torch.load(path)\n\n\ndef main():"
+    )
+    text = _DOWNLOADED.format(corpus="    return path", main="").replace("def main():", cached)
+    assert ".barrier()" not in migrated(tmp_path, text, random_batches="leave")
+
+
+def test_another_script_may_create_files_as_it_does(tmp_path: Path) -> None:
+    guarded = (
+        "if __name__ == '__main__':\n    import os\n\n    if not os.path.exists('words'):\n"
+        "        prepare('words')\n"
+    )
+    (tmp_path / "words.py").write_text(f"def prepare(path):\n    pass\n\n\n{guarded}", "utf-8")
+    plan = planned(tmp_path, f"import words\n{_BEFORE}")
+    assert guarded not in "".join(after.text for _, after in plan.files)
+    assert not plan.of(Kept)
+
+
+def test_ranks_know_the_size_of_what_they_compute(tmp_path: Path) -> None:
+    sized = "            outputs = model(batch)\n            if outputs.size(0) < 2:\n"
+    sized += "                break\n"
+    text = _BEFORE.replace("            loss =", f"{sized}            loss =")
+    assert "            if outputs.size(0) < 2:\n" in migrated(tmp_path, text, batch_size="divide")

@@ -116,12 +116,13 @@ RETURNS_THE_SAME: dict[str, int] = {
 }
 
 COMPILE = "torch.compile"
+SCRIPT = "torch.jit.script"
 # What holds the module that it was given.
 COMPILED = "_orig_mod"
 # Calls whose result is (for identity, sharding and parameters) the given argument.
 RETURNS_ARGUMENT: dict[str, int] = {
     COMPILE: 0,
-    "torch.jit.script": 0,
+    SCRIPT: 0,
     PARALLELIZE_MODULE: 0,
     "torch.distributed.tensor.distribute_module": 0,
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper": 0,
@@ -167,7 +168,7 @@ FINALIZE = "finalize_backward"
 # sharded with FSDP2 (torch 2.13; `torch.onnx.export` exports as `torch.export` does).
 EXPORTS = (
     "torch.export.export",
-    "torch.jit.script",
+    SCRIPT,
     "torch.jit.trace",
     "torch.onnx.export",
 )

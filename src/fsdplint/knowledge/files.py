@@ -45,3 +45,8 @@ CHANGES_FILES_BY_METHOD = frozenset(
 # Libraries whose objects have a method `save` that writes a file.
 SAVE = "save"
 SAVES_BY_METHOD = ("PIL.", "matplotlib.animation.")
+
+# Functions and methods, by last name, that ask whether a file or folder is there, and those that
+# create a folder.
+ASKS_FOR_FILE = frozenset({"exists", "isdir", "isfile", "is_dir", "is_file"})
+CREATES_FOLDER = frozenset({"makedirs", "mkdir"})

@@ -103,20 +103,6 @@ CLOCKS = FORMATS_TIME | {
 }
 # Clocks in seconds, to measure how long something takes.
 TIMERS = frozenset(f"time.{name}" for name in ("time", "monotonic", "perf_counter", "process_time"))
-# Functions that draw random numbers, by what seeds their generator.
-DRAWS = {
-    "random.seed": frozenset(
-        f"random.{name}"
-        for name in ("random", "randint", "randrange", "uniform", "choice", "gauss", "betavariate")
-    ),
-    "numpy.random.seed": frozenset(
-        f"numpy.random.{name}"
-        for name in (
-            *("rand", "random", "random_sample", "randint", "randn", "uniform", "normal"),
-            *("choice", "binomial", "beta"),
-        )
-    ),
-}
 # What no two processes have alike.
 UNEQUAL = CLOCKS | {
     *("uuid.uuid1", "uuid.uuid4", "os.getpid", "os.urandom"),

@@ -80,6 +80,8 @@ MAKES_DTENSORS: tuple[str, ...] = (
 )
 # Functions that draw random numbers begin with one of these.
 DRAWS = ("random.", "numpy.random.", "torch.rand", "torch.bernoulli", "torch.multinomial")
+# Those of Python and numpy, by what seeds them.
+SEEDED = {"random.": "random.seed", "numpy.random.": "numpy.random.seed"}
 # Methods whose result depends on the elements of a tensor; code that branches on it reads them.
 READS_DATA = frozenset(
     {"all", "any", "item", "max", "min", "nonzero", "numel", "sum", "tolist", "unique"}
@@ -255,6 +257,7 @@ INFINITIES = frozenset({"math.inf", "torch.inf", "numpy.inf", "numpy.Inf"})
 DESCRIBES = frozenset(
     {"device", "dtype", "grad_fn", "is_cuda", "layout", "ndim", "requires_grad", "shape"}
 )
+COUNTS_OF = frozenset({"dim", "nelement", "ndimension", "numel", "size"})
 # Methods of a tensor that compute on the numbers of this rank alone.
 COMPUTING_METHODS = (
     ELEMENTWISE

@@ -49,7 +49,7 @@ def _sharded_earlier(program: Program, fact: StaleOptimizer) -> Change:
     _check(trace, fact)
     path, node, model = _outermost(program, fact)
     code = Code.of(program.tree(path))
-    statement = code.statement(node)
+    statement = _above_branches(program, code, fact, node, model)
     imports = Imports(code, node)
     lines = _moved(code, imports, trace, fact, model)
     old = Code.of(program.tree(fact.shard.site.path))
@@ -94,6 +94,28 @@ def _outermost(program: Program, fact: StaleOptimizer) -> tuple[str, ir.Node, st
             break
         path, node, name = caller, call, outer
     return path, node, name
+
+
+def _above_branches(
+    program: Program, code: Code, fact: StaleOptimizer, node: ir.Node, model: str
+) -> ir.Stmt:
+    """Return the statement before which the model is sharded whichever optimizer is built."""
+    statement = place = code.statement(node)
+    frames = fact.capture.source.frames()
+    below = [
+        program.tree(path).function(n) for path, n in frames[frames.index((code.path, node)) :]
+    ]
+    for guard in program.own_branches(fact.capture.source, fact.shard.site):
+        tree = program.tree(guard.path)
+        branch = tree.statement(guard.test)
+        if branch in code.ancestors(statement):
+            place = min(place, branch, key=lambda each: each.start)
+        elif tree.function(branch) not in below:
+            raise NoFixError("only some programs build the optimizer")
+    between = written_between(code, node, place.start, statement.start)
+    if clash({model}, between) is not None:
+        raise NoFixError("each branch has a model of its own")
+    return place
 
 
 def _given(program: Program, frame: tuple[str, ir.Node], call: ir.Node, name: str) -> str | None:

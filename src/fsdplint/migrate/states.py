@@ -237,7 +237,7 @@ def _add_attributes(program: Program, found: ShardedNames) -> None:
             given = receiver(node) if call.name == "zero_grad" else getattr(node, "func", None)
             text = "" if given is None else tree.slice(given)
             owner = next((n for n in tree.ancestors(node) if isinstance(n, ir.ClassDef)), None)
-            if owner is not None and text.startswith("self.") and _is_sharded(trace, call):
+            if owner is not None and text.startswith("self.") and takes_shards(trace, call):
                 named = ShardedName(0, "", text) if _kind(trace, call)[1] else ShardedName(0, text)
                 for method in tree.functions:
                     if tree.scope(method) is owner:
@@ -254,7 +254,7 @@ def _uses(program: Program, name: str, handled: set[ir.Node]) -> Iterator[_Use |
             continue  # its states are meant to be shards
         for call in trace.calls(name):
             node = call.site.node
-            if node in seen or not _is_sharded(trace, call):
+            if node in seen or not takes_shards(trace, call):
                 continue
             try:
                 if node in several:
@@ -283,14 +283,15 @@ def _several_kinds(program: Program, name: str) -> set[ir.Node]:
 def _kind(trace: Trace, call: Call) -> tuple[bool, bool]:
     """Return whether a call is on what is sharded, and whether on an optimizer."""
     optimizes = isinstance(call.receiver, Object) and _is_optimizer(call.receiver)
-    return _is_sharded(trace, call), optimizes
+    return takes_shards(trace, call), optimizes
 
 
 def _is_optimizer(value: Object) -> bool:
     return bool(value.captures) or optimizers.is_class(value.cls)
 
 
-def _is_sharded(trace: Trace, call: Call) -> bool:
+def takes_shards(trace: Trace, call: Call) -> bool:
+    """True if a method is called on a model that is sharded by then, or on its optimizer."""
     if not isinstance(call.receiver, Object):
         return False
     modules = [capture.module for capture in call.receiver.captures] or [call.receiver]

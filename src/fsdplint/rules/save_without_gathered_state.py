@@ -59,20 +59,27 @@ def pretrained_saves(program: Program) -> Iterator[PretrainedSave]:
     """Yield saves of only a part of the model, and saves that wait for ranks that do not save."""
     for trace in program.traces:
         for call in trace.calls("save_pretrained"):
-            if _takes_state(call) and isinstance(call.receiver, Object):
+            if takes_state(call) and isinstance(call.receiver, Object):
                 fact = _raw(program, trace, call, call.receiver) or _prepared(program, trace, call)
                 if fact is not None and program.together(call.site, fact.sharded):
                     yield fact
 
 
-def _takes_state(call: Call) -> bool:
+def takes_state(call: Call) -> bool:
+    """True if a save gets no state, and takes that of the model by itself."""
     given = call.arguments.keywords.get("state_dict")
     by_itself = given is None or (isinstance(given, Const) and given.value is None)
     return by_itself and not call.arguments.open and len(call.arguments.args) < 3
 
 
+def of_hugging_face(model: Value) -> bool:
+    """True if a model's class is one whose `save_pretrained` takes a `state_dict`."""
+    names = class_names(model.cls) if isinstance(model, Object) else ()
+    return any(name.startswith(_LIBRARIES) for name in names)
+
+
 def _raw(program: Program, trace: Trace, call: Call, model: Object) -> PretrainedSave | None:
-    if not any(name.startswith(_LIBRARIES) for name in class_names(model.cls)):
+    if not of_hugging_face(model):
         return None
     guards = _guards(program, call)
     wrapped = sharding_of(trace, model, Generation.FSDP1)

@@ -61,11 +61,16 @@ def collectives(trace: Trace) -> Iterator[Collective]:
 
 
 def may_be_alone(program: Program, site: Site) -> bool:
-    """Whether the program may get here without the process group that it has under some test."""
-    inits = [call.site for trace in program.traces for call in trace.calls(INIT)]
+    """Whether the program may get here without the process group that it has under some test.
+
+    It has none either where it does not shard: other scripts may use the same code without one.
+    """
+    traces = program.traces
+    inits = [call.site for trace in traces for call in trace.calls(INIT)]
+    found = [*inits, *(shard.site for trace in traces for shard in trace.of(Shard))]
     here = set(_tests_on_the_way(program, site, set()))
-    others = {init.node for init in inits}
-    return any(set(_tests_on_the_way(program, init, others)) - here for init in inits)
+    others = {each.node for each in found}
+    return any(set(_tests_on_the_way(program, each, others)) - here for each in found)
 
 
 def _tests_on_the_way(program: Program, site: Site, others: set[ir.Node]) -> Iterator[str]:

@@ -146,10 +146,10 @@ def _position(state: PathState, value: Object, index: int) -> Value:
 
 
 def unrolled(value: Value, most: int = _MAX_UNROLLED) -> list[Value] | None:
-    """Return the elements of a short sequence whose elements are known one by one."""
-    if isinstance(value, Sequence) and not value.rest and len(value.items) <= most:
-        return value.items
-    return None
+    """Return the elements of a short sequence, or the keys of a mapping, that are all known."""
+    if not isinstance(value, (Sequence, Mapping)) or value.rest or len(value.items) > most:
+        return None
+    return value.items if isinstance(value, Sequence) else [Const(key) for key in value.items]
 
 
 def kinds(state: PathState, value: Value) -> list[Value]:

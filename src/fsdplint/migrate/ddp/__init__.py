@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.migrate.clipped_norms import clipped_norms
 from fsdplint.migrate.copies import copies
+from fsdplint.migrate.ddp.decisions import decisions
 from fsdplint.migrate.ddp.evaluations import evaluations
 from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
@@ -75,7 +76,7 @@ TOLERATED = frozenset({"only-root-sharded"})
 
 DDP = Migration(
     "ddp",
-    (wrappers, prefixes, uses, *ADAPTING, within(evaluations)),
+    (wrappers, prefixes, uses, *ADAPTING, within(evaluations), within(decisions)),
     frozenset(),
     tidied(*FULL),
     leftovers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.collectives import may_be_alone
 from fsdplint.engine.interpreter.site import Guard
 from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
@@ -32,10 +33,11 @@ def evaluations(context: Context) -> Iterator[Found]:
         imports = Imports(code, node)
         torch, dist = imports.module("torch", "torch"), imports.module(DISTRIBUTED, "dist")
         devices = f"range({torch}.cuda.device_count())"
-        other = f"enabled={_other_ranks(code, fact.guards[0], node) or f'{dist}.get_rank() != 0'}"
-        fix = on_every_rank(
-            program, fact, facts, f"with {torch}.random.fork_rng({devices}, {other}):"
-        )
+        alone = may_be_alone(program, fact.collective.call.site)
+        other = f"{dist}.is_initialized() and " * alone + f"{dist}.get_rank() != 0"
+        other = _other_ranks(code, fact.guards[0], node) or other
+        fork = f"with {torch}.random.fork_rng({devices}, enabled={other}):"
+        fix = on_every_rank(program, fact, facts, fork)
         if isinstance(fix, Fix):
             span = code.span(node)
             what = f"{fix.title}; random numbers of other ranks stay as they are"

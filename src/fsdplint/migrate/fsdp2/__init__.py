@@ -20,7 +20,7 @@ from fsdplint.migrate.fsdp2.lightning.files import config_files
 from fsdplint.migrate.fsdp2.lightning.strategies import strategies
 from fsdplint.migrate.fsdp2.meshes import meshes
 from fsdplint.migrate.fsdp2.methods import methods
-from fsdplint.migrate.fsdp2.norms import norms, optimizer_norms
+from fsdplint.migrate.fsdp2.norms import counts, norms, optimizer_norms
 from fsdplint.migrate.fsdp2.others import libraries
 from fsdplint.migrate.fsdp2.policies import policies
 from fsdplint.migrate.fsdp2.reductions import reductions
@@ -42,7 +42,7 @@ from fsdplint.migrate.unknown_optimizers import unknown_optimizers
 FSDP2 = Migration(
     "fsdp2",
     steps=(
-        *(shared_names, aliases, choices, meshes, norms, optimizer_norms, corrected),
+        *(shared_names, aliases, choices, meshes, norms, optimizer_norms, counts, corrected),
         *(states, full_params, wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, no_syncs, unwraps, unit_names),
         *map(within, (cleared, clipped_norms, unknown_code, unknown_optimizers, reductions)),

@@ -23,7 +23,7 @@ def averages_weights(context: Context) -> bool:
 def _averages(code: Code, scope: ir.Function | ir.Module) -> bool:
     nodes = code.nodes_of(scope)
     lists = sum(1 for node in nodes if isinstance(node, ir.Call) and _is_list(code, node))
-    return lists > 1 and any(isinstance(n, ir.Call) and _changes(code, n) for n in nodes)
+    return lists > 1 and any(_changes(code, node) for node in nodes)
 
 
 def _is_list(code: Code, call: ir.Call) -> bool:
@@ -35,9 +35,10 @@ def _is_list(code: Code, call: ir.Call) -> bool:
     return ir.last_name(call.func) in _LISTS and listed
 
 
-def _changes(code: Code, call: ir.Call) -> bool:
-    """True if a call changes a tensor, or a list of tensors, but no gradient."""
-    name = ir.last_name(call.func)
-    return ".grad" not in code.slice(call.func) and (
-        name in IN_PLACE or (name.startswith("_foreach_") and name.endswith("_"))
-    )
+def _changes(code: Code, node: ir.Node) -> bool:
+    """True if a node changes a tensor, or a list of tensors, but no gradient."""
+    if isinstance(node, ir.Assign):
+        return any(isinstance(each, ir.Attribute) and each.attr == "data" for each in node.targets)
+    name = ir.last_name(node.func) if isinstance(node, ir.Call) else ""
+    changes = name in IN_PLACE or (name.startswith("_foreach_") and name.endswith("_"))
+    return changes and isinstance(node, ir.Call) and ".grad" not in code.slice(node.func)

@@ -6,21 +6,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fsdplint.engine import ir
+from fsdplint.engine.frontend.tree import COMPOUND
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.imports import Imports
+from fsdplint.fixes.names import fresh
 from fsdplint.fixes.optimizer_loads import CONVERTS
 from fsdplint.fixes.state_calls import TAKES
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.checkpoints import LOADS, SAVES
 from fsdplint.knowledge.fsdp import FSDP1_STATICS
 from fsdplint.knowledge.names import FSDP1
-from fsdplint.migrate.fsdp2.state_calls import METHODS
+from fsdplint.migrate.fsdp2.state_calls import METHODS, found_states
 from fsdplint.migrate.rules import fixes_of
 from fsdplint.migrate.step import Change, Context, Found
 from fsdplint.rules.collective_under_rank_guard import missed_collectives, on_every_rank
 
+_CLIP = "clip_grad_norm_"
 _EARLY = "FSDP1 replaces the parameters that it holds, so training changes"
 _RAW = "the file holds one rank's shards under FSDP1; such a file cannot be loaded any more"
 _STATES = (*METHODS, *TAKES, *CONVERTS, *SAVES, *LOADS)
@@ -29,6 +32,8 @@ _STATES = (*METHODS, *TAKES, *CONVERTS, *SAVES, *LOADS)
 def mistakes(context: Context) -> Iterator[Found]:
     """Yield a change for each state that FSDP1 does not give, or not whole, and of `_statics`."""
     yield from _statics(context)
+    yield from _unbound(context)
+    yield from _nested(context)
     yield from of_the_wrapper(context)
     yield from on_all_ranks(context)
     yield from _early_optimizers(context)
@@ -74,6 +79,34 @@ def _statics(context: Context) -> Iterator[Found]:
                 edit = code.edit(method.value.start, method.value.end, name)
                 what = f"call `{method.attr}` on `{name}`"
                 yield Change(code.span(node), what, (edit,), (imports,))
+
+
+def _unbound(context: Context) -> Iterator[Found]:
+    """Yield a change for each `FSDP.clip_grad_norm_(model, …)`, which is a method of the model."""
+    for code in context.codes(_CLIP):
+        for node in code.walk(_CLIP):
+            if not isinstance(node, ir.Call) or context.name(code, node.func) != f"{FSDP1}.{_CLIP}":
+                continue
+            model, rest = [*node.args[:1]], node.args[1:]
+            if model and not (model[0].keyword or model[0].star):
+                end = rest[0].start if rest else node.end - 1
+                text = f"{code.slice(model[0].value)}.{_CLIP}("
+                edits = (code.edit(node.start, end, text),)
+                yield Change(code.span(node), f"call `{_CLIP}` on the model", edits)
+
+
+def _nested(context: Context) -> Iterator[Found]:
+    """Yield a change for each `ema.load_state_dict(model.state_dict())`, to change both calls."""
+    found = {state.call: state.code for state in found_states(context)}
+    for call, code in found.items():
+        taken, statement = call.args[0].value if call.args else None, code.statement(call)
+        if taken in found and not isinstance(statement, COMPOUND) and code.alone(statement):
+            assert taken is not None
+            name, indent = fresh(code, call, "state_dict"), code.indentation(statement)
+            line = f"{indent}{name} = {code.slice(taken)}{code.newline}"
+            above = code.insert_lines(code.line_start(statement.start), line)
+            edits = (above, code.edit(taken.start, taken.end, name))
+            yield Change(code.span(taken), f"name the result of `{code.short(taken)}`", edits)
 
 
 def on_all_ranks(context: Context) -> Iterator[Found]:

@@ -18,6 +18,9 @@ _DIFFERS = (
     "it takes the norm over all ranks, no longer that of each rank's own shards, so training "
     "changes"
 )
+_ELEMENTS = "numel()"
+_WORLD = "world_size"
+_WHOLE = "FSDP2 counts whole parameters, so the product is too large"
 _OF_OPTIMIZER = "it is of the whole tensor, no longer of each rank's own shard, so training changes"
 
 
@@ -34,6 +37,30 @@ def norms(context: Context) -> Iterator[Found]:
             corrects = fix.edits if isinstance(fix, Fix) else ()
             what = f"keep `{code.short(call.func)}`"
             yield Change(code.span(call), what, (), (), _DIFFERS, corrects)
+
+
+def counts(context: Context) -> Iterator[Found]:
+    """Yield each number of the parameters' elements that is multiplied by the number of ranks."""
+    for code in context.codes(_WORLD) if has_fsdp1(context) else ():
+        for node in ir.walk(code.module):
+            if not isinstance(node, ir.BinOp) or node.op != "Multiply":
+                continue
+            for count, ranks in ((node.left, node.right), (node.right, node.left)):
+                if _WORLD in code.slice(ranks) and _counts(context, code, count):
+                    yield Change(code.span(node), f"keep `{code.short(node)}`", (), (), _WHOLE)
+
+
+def _counts(context: Context, code: Code, value: ir.Expr) -> bool:
+    """True if an expression counts elements, or calls a function of the program that does."""
+    made = code.meaning(value)
+    if not isinstance(made, ir.Call):
+        return False
+    name = ir.last_name(made.func)
+    return _ELEMENTS in code.slice(made) or any(
+        function.name == name and _ELEMENTS in other.slice(function)
+        for other in context.codes(_ELEMENTS)
+        for function in other.functions
+    )
 
 
 def optimizer_norms(context: Context) -> Iterator[Found]:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from fsdplint.engine import ir
 from fsdplint.engine.facts.sharding import unit_of
 from fsdplint.engine.interpreter.events import Call, Trace
+from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import Parameters, Tensor, contained
+from fsdplint.engine.program import Program
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.collectives import C10D_CALLS
@@ -17,6 +19,7 @@ _WHY = (
     "it combines what ranks compute from FSDP1's shards; of FSDP2's DTensors, PyTorch computes it "
     "of all ranks already: compute it without this call by hand"
 )
+_GATHERS = ("summon_full_params", "full_tensor()")
 _LISTS = frozenset({"parameters", "named_parameters"})
 # Functions that pass parameters on; others, such as optimizers, take them for something else.
 _TAKING = frozenset(
@@ -35,7 +38,7 @@ def reductions(context: Context) -> Iterator[Found]:
     found: dict[ir.Node, Code] = {}
     for trace in (*program.traces, *program.method_traces):
         for call in trace.calls(*C10D_CALLS):
-            if _is_of_shards(trace, call):
+            if _is_of_shards(program, trace, call):
                 found[call.site.node] = Code.of(program.tree(call.site.path))
     for code in context.codes(*_LISTS):
         for node in code.walk(*(name.rpartition(".")[2] for name in C10D_CALLS)):
@@ -46,11 +49,23 @@ def reductions(context: Context) -> Iterator[Found]:
         yield kept(code, node, _WHY)
 
 
-def _is_of_shards(trace: Trace, call: Call) -> bool:
-    given = (item for value in call.arguments.values() for item in contained(value))
-    modules = (item.module for item in given if isinstance(item, (Parameters, Tensor)))
-    units = (unit_of(trace, module, None) for module in modules)
-    return any(unit is not None and unit.time < call.time for unit in units)
+def _is_of_shards(program: Program, trace: Trace, call: Call) -> bool:
+    for item in (item for value in call.arguments.values() for item in contained(value)):
+        if not isinstance(item, (Parameters, Tensor)) or _gathers(program, item.source):
+            continue
+        unit = unit_of(trace, item.module, None)
+        if unit is not None and unit.time < call.time:
+            return True
+    return False
+
+
+def _gathers(program: Program, source: Site | None) -> bool:
+    """True if the function that reads parameters gathers them itself."""
+    if source is None:
+        return False
+    tree = program.tree(source.path)
+    function = tree.function(source.node)
+    return function is not None and any(word in tree.slice(function) for word in _GATHERS)
 
 
 def _is_read_from_shards(code: Code, call: ir.Call) -> bool:

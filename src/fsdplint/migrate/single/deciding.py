@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Tree
 from fsdplint.fixes.code import Code
-from fsdplint.migrate.single.own_numbers import set_by
+from fsdplint.migrate.own_numbers import set_by
 
 # Calls that all ranks make together, or that leave the program.
 _TOGETHER = frozenset(
@@ -48,6 +48,16 @@ def together(codes: Sequence[Code]) -> set[str]:
         size = len(names)
         names |= {f.name for f in functions if called[f] & names}
     return names - {"__init__"}
+
+
+def reached(names: Set[str], codes: Sequence[Code]) -> set[str]:
+    """Return the names of functions, and of those that they call, and so on."""
+    found, size = set(names), 0
+    while size != len(found):
+        size = len(found)
+        bodies = [f.body for code in codes for f in code.functions if f.name in found]
+        found |= {name for body in bodies for name in called_in(body)}
+    return found
 
 
 def called_in(statements: Iterable[ir.Node]) -> set[str]:

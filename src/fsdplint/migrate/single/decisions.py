@@ -6,14 +6,16 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.program import Program
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.helpers import defined
+from fsdplint.migrate.own_numbers import MEAN, OwnNumbers, Variable, set_by, variable
 from fsdplint.migrate.single.conditions import Conditions
 from fsdplint.migrate.single.deciding import deciding
-from fsdplint.migrate.single.own_numbers import MEAN, OwnNumbers, Variable, set_by, variable
 from fsdplint.migrate.single.rank_zero import is_guarded, start
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
@@ -38,12 +40,10 @@ def decisions(context: Context) -> Iterator[Found]:
         return
     agreed: set[Variable] = set()
     done: set[ir.Expr] = set()
-    codes = list(context.codes(""))
+    codes, computed = list(context.codes("")), _forwards(context.program)
     matters, conditions = deciding(codes), Conditions(codes)
-    traces = context.program.traces
-    forwards = {event.site.node for trace in traces for event in trace.calls("forward")}
     while True:
-        own = OwnNumbers(context, agreed, forwards=forwards)
+        own = OwnNumbers(context, agreed, forwards=computed)
         found = _first(context, own, matters, conditions, done)
         if found is None:
             return
@@ -53,6 +53,19 @@ def decisions(context: Context) -> Iterator[Found]:
         if rebinds:
             agreed.add(variable(code, code.scope(operand), code.slice(operand)))
         yield from attempt(code, operand, partial(_agreed, code, statement, operand, rebinds))
+
+
+def _forwards(program: Program) -> set[ir.Node]:
+    """Return the calls of models that are sharded.
+
+    Ranks compute differently of the same data, too: each has statistics of its own, such as those
+    of batch norm, and GPUs round differently.
+    """
+    found: set[ir.Node] = set()
+    for trace in program.traces:
+        models = {shard.module for shard in trace.of(Shard)}
+        found |= {c.site.node for c in trace.calls("forward") if c.receiver in models}
+    return found
 
 
 def _first(
@@ -117,9 +130,9 @@ def _agreed(code: Code, statement: ir.Node, operand: ir.Expr, rebinds: bool) -> 
 
 
 def _is_number(code: Code, name: ir.Name) -> bool:
-    """True if a variable is no tensor that gradients are computed of, or that is used as one."""
-    uses = (node for node in code.nodes_of(code.scope(name)) if isinstance(node, ir.Attribute))
-    if any(dotted(node.value) == name.id for node in uses):
+    """True if a variable is no tensor that gradients are computed of, nor any other object."""
+    uses = (n for n in code.nodes_of(code.scope(name)) if isinstance(n, ir.Attribute))
+    if any(isinstance(each.value, ir.Name) and each.value.id == name.id for each in uses):
         return False
     backward = (
         node.func.value

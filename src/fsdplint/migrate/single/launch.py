@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.must.definitions import binds
 from fsdplint.finding import Edit, Span
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
@@ -46,7 +47,7 @@ def launch(context: Context) -> Iterator[Found]:
         return
     found: list[Anchor] = []
     for code, optimizer in optimizers(context):
-        if _is_of_another_script(context, code, optimizer):
+        if is_of_another_script(context, code, optimizer):
             continue
         try:
             found += anchors(context, code, optimizer)
@@ -68,7 +69,8 @@ def _untouched(context: Context) -> Iterator[Kept]:
                 return
 
 
-def _is_of_another_script(context: Context, code: Code, node: ir.Node) -> bool:
+def is_of_another_script(context: Context, code: Code, node: ir.Node) -> bool:
+    """True if a place runs only where its file is the script, which is not to be migrated."""
     guard = code.main_guard
     return guard is not None and _covers(guard, node) and code.path not in context.given
 
@@ -109,12 +111,16 @@ def _shards(found: Sequence[Anchor]) -> Iterator[Change]:
 
 
 def _before_choices(anchor: Anchor) -> ir.Stmt:
-    """Return the statement to shard before: the whole choice if another arm uses the model, too."""
+    """Return the statement to shard before: once, and for all arms that use the model."""
     code, place = anchor.code, anchor.statement
     use = re.compile(rf"(?<![.\w]){re.escape(anchor.model)}\.(named_)?parameters\(")
     for around in code.ancestors(anchor.statement):
         if isinstance(around, ir.Function):
             break
+        if isinstance(around, (ir.For, ir.While)):
+            if any(binds(code, node, anchor.model) for node in ir.walk(around)):
+                break
+            place = around
         if isinstance(around, ir.If):
             arms = around.body, around.orelse
             others = [arm for arm in arms if not any(_covers(s, anchor.use) for s in arm)]

@@ -10,9 +10,9 @@ from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.interpreter.values import Object
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.names import dotted
-from fsdplint.knowledge.ranks import DRAWS
+from fsdplint.knowledge.tensors import SEEDED
+from fsdplint.migrate.own_numbers import OwnNumbers
 from fsdplint.migrate.single.deciding import deciding
-from fsdplint.migrate.single.own_numbers import OwnNumbers
 from fsdplint.migrate.step import Context, Found, kept
 
 _EPISODES = (
@@ -68,11 +68,12 @@ def _drawn(context: Context) -> Iterator[Found]:
     """Yield each test by such a number before a forward pass of a part of a sharded model."""
     called = {
         context.name(code, node.func)
-        for code in context.codes("seed")
+        for code in context.codes("random")
         for node in ir.walk(code.module)
         if isinstance(node, ir.Call)
     }
-    calls = frozenset().union(*(each for seed, each in DRAWS.items() if seed not in called))
+    free = tuple(prefix for prefix, seed in SEEDED.items() if seed not in called)
+    calls = {name for name in called if name.startswith(free)}
     drawn = OwnNumbers(context, names=lambda _: (), calls=calls)
     program = context.program
     found: dict[ir.Node, str] = {}

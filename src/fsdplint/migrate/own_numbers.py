@@ -1,8 +1,4 @@
-"""Numbers that each rank has of its own: losses, what its model returns, and times.
-
-A model returns another number for the same data on other ranks, too, if it has buffers that
-training changes, such as BatchNorm's statistics.
-"""
+"""Numbers that each rank has of its own: losses of its part of the data, and times."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from fsdplint.engine.must.definitions import targets
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.ranks import TIMERS
-from fsdplint.knowledge.tensors import DESCRIBES
+from fsdplint.knowledge.tensors import COUNTS_OF, DESCRIBES
 from fsdplint.migrate.step import Context
 
 # The function that a migration defines.
@@ -43,7 +39,7 @@ class OwnNumbers:
         agreed: further variables that are made the mean.
         names: what yields the variables that have such a number by what a node does.
         calls: the functions that return one, by canonical name.
-        forwards: the calls of the program's models, which return some.
+        forwards: calls of models that return one.
     """
 
     def __init__(
@@ -58,8 +54,8 @@ class OwnNumbers:
         self._names_of = names
         self._calls = calls
         self.codes = list(context.codes(""))
-        self._agreed = {*agreed, *self._means()}
         self._forwards = forwards
+        self._agreed = {*agreed, *self._means()}
         self._variables: set[Variable] = set()
         self._chosen: set[Variable] = set()
         self._functions: set[str] = set()
@@ -81,7 +77,8 @@ class OwnNumbers:
         """True if an expression may have another value on other ranks."""
         if isinstance(value, ir.Lambda) or _is_mean(value):
             return False
-        if isinstance(value, ir.Attribute) and value.attr in DESCRIBES:
+        described = value.func if isinstance(value, ir.Call) else value
+        if isinstance(described, ir.Attribute) and described.attr in DESCRIBES | COUNTS_OF:
             return False
         if isinstance(value, ir.Call) and ir.last_name(value.func) == "len" and value.args:
             counted = dotted(value.args[0].value) or ""
