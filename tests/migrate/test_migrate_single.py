@@ -694,6 +694,130 @@ def test_ranks_that_stop_early_stop_together(tmp_path: Path, ranks: Ranks) -> No
     assert not report(ranks.run(after, arguments=["--output", file], process_group=False))
 
 
+_NORMED = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def evaluate(model, loader):
+    model.eval()
+    correct = total = 0
+    with torch.no_grad():
+        for x, y in loader:
+            output = model(x)
+            guess = output.argmax(1)
+            if output.max().item() > 100:
+                print("large")
+            correct = correct + (guess == y).sum().item()
+            total += len(y)
+    return correct / total
+
+
+def main():
+    torch.manual_seed(0)
+    x = torch.randn(256, 8) * 3 + 1
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    data = TensorDataset(x[:128], y[:128])
+    loader = DataLoader(data, batch_size=4)
+    others = DataLoader(TensorDataset(x[128:], y[128:]), batch_size=32)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    best, state = 0.0, {{"best": 0.0}}
+    for epoch in range(6):
+        model.train()
+        for a, b in loader:
+            loss = nn.functional.cross_entropy(model(a), b)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        score = evaluate(model, others)
+{decides}
+
+if __name__ == "__main__":
+    main()
+"""
+_SAVES_BEST = """\
+        if score > best:
+            best = score
+            torch.save(model.state_dict(), "best.pt")
+"""
+_SCORED = {
+    _SAVES_BEST: "        score = mean_over_ranks(score)\n        if score > best:\n",
+    """\
+        better = score > best
+        if better:
+            best = score
+            torch.save(model.state_dict(), "best.pt")
+""": "        score = mean_over_ranks(score)\n        better = score > best\n",
+    """\
+        def keep():
+            state["score"] = score
+
+        keep()
+        if state["score"] > state["best"]:
+            state["best"] = state["score"]
+            torch.save(model.state_dict(), "best.pt")
+""": '        if mean_over_ranks(state["score"]) > mean_over_ranks(state["best"]):\n',
+    """\
+        score = torch.tensor(score)
+        if score > best:
+            best = score.item()
+            torch.save(model.state_dict(), "best.pt")
+""": "        best = mean_over_ranks(best)\n        if mean_over_ranks(score) > best:\n",
+}
+
+
+@pytest.mark.parametrize("decides", _SCORED)
+def test_ranks_decide_alike_by_an_evaluation(tmp_path: Path, decides: str) -> None:
+    after = migrated(tmp_path, _NORMED.format(decides=decides), batch_size="divide")
+    mended = _SCORED[decides]
+    assert mended in after
+    assert after.count("mean_over_ranks(") == 1 + mended.count("mean_over_ranks(")
+    assert "            if dist.get_rank() == 0:\n                torch.save(state_dict, " in after
+
+
+def test_ranks_with_other_statistics_save_together(tmp_path: Path, ranks: Ranks) -> None:
+    text = _NORMED.format(decides=_SAVES_BEST).replace('"best.pt"', repr(str(tmp_path / "best.pt")))
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert not report(ranks.run(after, process_group=False))
+
+
+@pytest.mark.parametrize(
+    "device", ['"cuda:" + str(number)', '"cuda:%d" % number', '"cuda:{}".format(number)']
+)
+def test_the_name_of_a_gpu_may_be_composed(tmp_path: Path, device: str) -> None:
+    text = _BEFORE.replace('"cuda:0" if', f"{device} if").replace(
+        "    args =", "    number = 0\n    args ="
+    )
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n' in after
+
+
+def test_a_model_is_sharded_before_the_loop_that_trains_it(tmp_path: Path) -> None:
+    text = _BEFORE.replace("    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n", "")
+    text = text.replace(
+        "        for (batch,) in loader:\n",
+        "        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "        for (batch,) in loader:\n",
+    )
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert "    fully_shard(model)\n    for epoch in range(2):\n" in after
+
+
+def test_a_model_of_each_pass_is_sharded_in_the_loop(tmp_path: Path) -> None:
+    text = _BEFORE.replace("    model = Net().to(device)\n", "")
+    text = text.replace("    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n", "")
+    text = text.replace(
+        "        for (batch,) in loader:\n",
+        "        model = Net().to(device)\n"
+        "        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "        for (batch,) in loader:\n",
+    )
+    after = migrated(tmp_path, text, batch_size="keep")
+    assert "        fully_shard(model)\n        optimizer = " in after
+
+
 _AVERAGES = {
     "total / len(loader.dataset)": "total / len(loader.sampler)",
     "100.0 * total / len(data)": "100.0 * total / len(loader.sampler)",

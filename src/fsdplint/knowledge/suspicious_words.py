@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+# What is done over all ranks has the same result on each.
 _RANK = re.compile(
-    r"rank|main_process|is_main|is_master|master_process|primary|is_leader|world_process_zero"
+    r"(?<!over_)(?<!across_)(?<!all_)rank|main_process|is_main|is_master|master_process|primary|is_leader|world_process_zero"
     r"|global_zero|process_index|coordinator",
     re.IGNORECASE,
 )

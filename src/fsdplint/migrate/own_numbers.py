@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from functools import lru_cache
 
 from fsdplint.engine import ir
+from fsdplint.engine.must.definitions import targets
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.ranks import TIMERS
@@ -86,8 +89,8 @@ class OwnNumbers:
             or ir.last_name(value.func) in self._functions
         ):
             return True
-        name = dotted(value)
-        if name is not None and self._is_own(code, name, value):
+        name = _named(value)
+        if name and self._is_own(code, name, value):
             return True
         return any(self.has(code, each) for each in ir.children(value))
 
@@ -151,8 +154,30 @@ def _scopes(code: Code) -> Iterator[Scope]:
 
 
 def variable(code: Code, scope: Scope, name: str) -> Variable:
-    """Return a variable, an attribute of an object as one of its class."""
-    return code.path, code.scope(scope) if name.startswith("self.") else scope, name
+    """Return a variable of the scope that binds it; an attribute of an object is its class's."""
+    if name.startswith("self."):
+        return code.path, code.scope(scope), name
+    first = re.split(r"[.\[]", name)[0]
+    while not isinstance(scope, ir.Module) and (first in code.shared or first not in _bound(scope)):
+        scope = code.scope(scope)
+    return code.path, scope, name
+
+
+@lru_cache(maxsize=1024)
+def _bound(scope: ir.Function | ir.ClassDef) -> frozenset[str]:
+    parameters = scope.parameters if isinstance(scope, ir.Function) else ()
+    nodes = list(ir.walk_scope(*ir.children(scope)))
+    assigned = (dotted(target) or "" for node in nodes for target in targets(node))
+    names = (name for node in nodes for name in ir.names_bound(node))
+    return frozenset((*(each.name for each in parameters), *assigned, *names))
+
+
+def _named(node: ir.Node) -> str:
+    """Return a variable, an attribute, or an entry by a constant key; "" for anything else."""
+    if isinstance(node, ir.Subscript) and isinstance(node.index, ir.Constant):
+        whole = dotted(node.value)
+        return f"{whole}[{node.index.value!r}]" if whole else ""
+    return dotted(node) or ""
 
 
 def _is_mean(value: ir.Node) -> bool:
@@ -165,7 +190,7 @@ def set_by(node: ir.Node) -> Iterator[tuple[str, ir.Expr]]:
         for target in node.targets:
             yield from _pairs(target, node.value)
     elif isinstance(node, ir.AugAssign):
-        yield dotted(node.target) or "", node.value
+        yield _named(node.target), node.value
     elif isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
         given = node.args if node.func.attr in _ADDS else ()
         yield from ((dotted(node.func.value) or "", each.value) for each in given)
@@ -173,9 +198,9 @@ def set_by(node: ir.Node) -> Iterator[tuple[str, ir.Expr]]:
 
 def _pairs(target: ir.Expr, value: ir.Expr) -> Iterator[tuple[str, ir.Expr]]:
     if not isinstance(target, ir.Collection):
-        yield dotted(target) or "", value
+        yield _named(target), value
         return
     values = value.elements if isinstance(value, ir.Collection) else ()
     same = len(values) == len(target.elements)
     for index, each in enumerate(target.elements):
-        yield dotted(each) or "", values[index] if same else value
+        yield _named(each), values[index] if same else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from fsdplint.engine import ir
@@ -14,6 +14,7 @@ from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.helpers import defined
 from fsdplint.migrate.own_numbers import MEAN, OwnNumbers, Variable, set_by, variable
+from fsdplint.migrate.single.conditions import Conditions
 from fsdplint.migrate.single.deciding import deciding
 from fsdplint.migrate.single.rank_zero import is_guarded, start
 from fsdplint.migrate.step import Change, Context, Found, attempt
@@ -39,10 +40,11 @@ def decisions(context: Context) -> Iterator[Found]:
         return
     agreed: set[Variable] = set()
     done: set[ir.Expr] = set()
-    matters, computed = deciding(list(context.codes(""))), _forwards(context.program)
+    codes, computed = list(context.codes("")), _forwards(context.program)
+    matters, conditions = deciding(codes), Conditions(codes)
     while True:
         own = OwnNumbers(context, agreed, forwards=computed)
-        found = _first(context, own, matters, done)
+        found = _first(context, own, matters, conditions, done)
         if found is None:
             return
         code, statement, operand = found
@@ -67,7 +69,11 @@ def _forwards(program: Program) -> set[ir.Node]:
 
 
 def _first(
-    context: Context, own: OwnNumbers, matters: Collection[ir.Node], done: Collection[ir.Expr]
+    context: Context,
+    own: OwnNumbers,
+    matters: Collection[ir.Node],
+    conditions: Conditions,
+    done: Collection[ir.Expr],
 ) -> tuple[Code, ir.Node, ir.Expr] | None:
     """Return the first statement that decides by such a number, and the number.
 
@@ -77,7 +83,8 @@ def _first(
     for code in own.codes:
         for node in ir.walk(code.module):
             asks = node in matters or isinstance(node, ir.Expression)
-            every = _operands(context, own, code, node) if asks else ()
+            tests = conditions.of(code, node) if asks else ()
+            every = _operands(context, own, code, node, tests) if asks else ()
             found = [each for each in every if each not in done]
             if found and not is_guarded(code, node):
                 set_here = {name for n in ir.walk(node) for name, _ in set_by(n)}
@@ -85,14 +92,11 @@ def _first(
     return None
 
 
-def _operands(context: Context, own: OwnNumbers, code: Code, node: ir.Node) -> Iterator[ir.Expr]:
+def _operands(
+    context: Context, own: OwnNumbers, code: Code, node: ir.Node, tests: Iterable[ir.Expr]
+) -> Iterator[ir.Expr]:
     """Yield the numbers of each rank's own that a statement decides by."""
-    test: ir.Expr | None = None
-    if isinstance(node, (ir.If, ir.While)):
-        test = node.test
-    elif isinstance(node, (ir.Assign, ir.Return)):
-        test = node.value
-    for each in () if test is None else ir.walk(test):
+    for each in tests:
         if isinstance(each, ir.Compare) and each.op in _ORDERS:
             yield from (side for side in (each.left, each.right) if own.has(code, side))
         elif isinstance(each, ir.Call) and each.args:

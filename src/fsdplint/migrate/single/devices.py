@@ -66,6 +66,10 @@ def _edit(context: Context, code: Code, node: ir.Node) -> tuple[Edit, tuple[Impo
         if len(node.values) != 1 or node.literals[-1]:
             raise NoFixError("it names one GPU; use `cuda`, the rank's own, by hand")
         return code.edit(node.start, node.end, '"cuda"'), ()
+    if _is_composed(node):
+        if isinstance(code.parent(node), ir.BinOp):
+            raise NoFixError("it names one GPU; use `cuda`, the rank's own, by hand")
+        return code.edit(node.start, node.end, '"cuda"'), ()
     if isinstance(node, ir.Constant) and node.value == _VISIBLE:
         statement = code.statement(node)
         if isinstance(statement, ir.Assign) and _is_visible(statement.targets[0]):
@@ -95,6 +99,16 @@ def _edit(context: Context, code: Code, node: ir.Node) -> tuple[Edit, tuple[Impo
             following = node.args[1].start if len(node.args) > 1 else first.end
             return code.edit(first.start, following, ""), ()
     return None
+
+
+def _is_composed(node: ir.Node) -> bool:
+    """True for ``"cuda:" + number``, ``"cuda:%d" % number`` and ``"cuda:{}".format(number)``."""
+    text: ir.Node | None = None
+    if isinstance(node, ir.BinOp) and node.op in ("Add", "Modulo"):
+        text = node.left
+    elif isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
+        text = node.func.value if node.func.attr == "format" else None
+    return isinstance(text, ir.Constant) and str(text.value).startswith("cuda:")
 
 
 def _is_number(code: Code, value: ir.Expr) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fsdplint.engine import ir
+from fsdplint.engine.must.definitions import binds
 from fsdplint.finding import Edit, Span
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
@@ -110,12 +111,16 @@ def _shards(found: Sequence[Anchor]) -> Iterator[Change]:
 
 
 def _before_choices(anchor: Anchor) -> ir.Stmt:
-    """Return the statement to shard before: the whole choice if another arm uses the model, too."""
+    """Return the statement to shard before: once, and for all arms that use the model."""
     code, place = anchor.code, anchor.statement
     use = re.compile(rf"(?<![.\w]){re.escape(anchor.model)}\.(named_)?parameters\(")
     for around in code.ancestors(anchor.statement):
         if isinstance(around, ir.Function):
             break
+        if isinstance(around, (ir.For, ir.While)):
+            if any(binds(code, node, anchor.model) for node in ir.walk(around)):
+                break
+            place = around
         if isinstance(around, ir.If):
             arms = around.body, around.orelse
             others = [arm for arm in arms if not any(_covers(s, anchor.use) for s in arm)]
