@@ -54,7 +54,15 @@ def migrated(folder: Path, plan: Plan) -> str:
 
 
 _PROGRAMS = {
-    "same name": ("model = DDP(model, device_ids=[0])  # all\n", _SHARDED.rstrip() + "  # all\n"),
+    "same name": ("model = DDP(model)  # all\n", _SHARDED.rstrip() + "  # all\n"),
+    "its own device": (
+        "model = DDP(model, device_ids=[int(os.environ['LOCAL_RANK'])])\n",
+        f"torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n{_SHARDED}",
+    ),
+    "the current device": (
+        "torch.cuda.set_device(os.environ['LOCAL_RANK'])\nmodel = DDP(model, device_ids=[0])\n",
+        f"torch.cuda.set_device(os.environ['LOCAL_RANK'])\n{_SHARDED}",
+    ),
     "another name": ("ddp = DDP(module=model)\n", f"{_SHARDED}ddp = model\n"),
     "built in the call": (
         "net = DDP(\n    nn.Linear(4, 4),\n    static_graph=True,\n)\n",

@@ -14,7 +14,7 @@ from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.gather_state import receiver
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import clash, dotted, names_in, written_between
-from fsdplint.knowledge.launch import INIT, MOVES
+from fsdplint.knowledge.launch import INIT, MOVES, SET_DEVICE
 from fsdplint.migrate.sharding import sharding_lines
 from fsdplint.migrate.step import Change, Context, Found
 from fsdplint.rules.optimizer_before_sharding import StaleOptimizer, moved_below, stale_optimizers
@@ -77,6 +77,9 @@ def _check(trace: Trace, fact: StaleOptimizer) -> None:
         raise NoFixError("several calls shard the model")
     if not inits or inits[0] > fact.capture.time:
         raise NoFixError("the process group is created after the optimizer")
+    devices = [call.time for call in trace.calls(SET_DEVICE)]
+    if devices and devices[0] > fact.capture.time:
+        raise NoFixError("the device of the rank is set after the optimizer is built")
 
 
 def _outermost(program: Program, fact: StaleOptimizer) -> tuple[str, ir.Node, str]:

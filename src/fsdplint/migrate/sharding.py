@@ -15,13 +15,20 @@ from fsdplint.knowledge.names import DISTRIBUTED, FULLY_SHARD
 
 
 def sharding_lines(
-    code: Code, imports: Imports, model: str, *, equal: bool = False, variable: str = ""
+    code: Code,
+    imports: Imports,
+    model: str,
+    *,
+    equal: bool = False,
+    variable: str = "",
+    device: str = "",
 ) -> list[str]:
     """Return lines that shard ``model``, which begins with the weights and buffers of rank 0.
 
     Args:
         equal: all ranks have the same already.
         variable: a name for the loop over tensors that is free, else one is chosen.
+        device: what becomes the current device of the rank, on which the model is sharded.
     """
     shard = imports.name(*FULLY_SHARD.rsplit(".", 1))
     lines = []
@@ -32,11 +39,13 @@ def sharding_lines(
             f"for {tensor} in (*{model}.parameters(), *{model}.buffers()):",
             f"{code.unit}{dist}.broadcast({tensor}.detach(), src=0)",
         ]
+    if device:
+        lines.insert(0, f"{imports.module('torch', 'torch')}.cuda.set_device({device})")
     return [*lines, f"{shard}({model})"]
 
 
 def unwrap(
-    code: Code, call: ir.Call, module: ir.Expr, imports: Imports, *, equal: bool
+    code: Code, call: ir.Call, module: ir.Expr, imports: Imports, *, equal: bool, device: str = ""
 ) -> list[Edit]:
     """Return edits that replace ``call``, a wrapper's, by ``module``, which is sharded instead.
 
@@ -51,18 +60,18 @@ def unwrap(
     path, text = dotted(module), on_its_own(code.slice(module))
     target = _target(statement, call)
     if path is not None and path == target:
-        lines = [*comments, *sharding_lines(code, imports, path, equal=equal)]
+        lines = [*comments, *sharding_lines(code, imports, path, equal=equal, device=device)]
         return [code.edit(statement.start, statement.end, _joined(code, statement, lines))]
     replaced = code.edit(call.start, call.end, text)
     if path is None and target is not None:
-        lines = [*comments, *sharding_lines(code, imports, target, equal=equal)]
+        lines = [*comments, *sharding_lines(code, imports, target, equal=equal, device=device)]
         return [replaced, _inserted(code, statement, code.after(statement), lines)]
     first = []
     if path is None:
         path = fresh(code, call, "model")
         first = [f"{path} = {text}"]
         replaced = code.edit(call.start, call.end, path)
-    lines = [*comments, *first, *sharding_lines(code, imports, path, equal=equal)]
+    lines = [*comments, *first, *sharding_lines(code, imports, path, equal=equal, device=device)]
     return [_inserted(code, statement, code.extent(statement)[0], lines), replaced]
 
 

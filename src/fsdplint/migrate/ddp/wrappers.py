@@ -38,10 +38,19 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
         _check_use(context, code, call)
     imports = Imports(code, call)
     equal = _is_false(given.get("init_sync"))
-    edits = unwrap(code, call, module, imports, equal=equal)
+    device = _device(context, code, given.get("device_ids"))
+    edits = unwrap(code, call, module, imports, equal=equal, device=device)
     what = f"shard `{code.short(module)}` with `fully_shard` instead of wrapping it"
     differs = "" if _is_false(given.get("broadcast_buffers")) else _BUFFERS
     return Change(code.span(call), what, tuple(edits), (imports,), differs)
+
+
+def _device(context: Context, code: Code, devices: ir.Expr | None) -> str:
+    """Return the device of a wrapper whose rank has no other: FSDP2 takes the current one."""
+    given = devices.elements if isinstance(devices, ir.Collection) else ()
+    if len(given) != 1 or any(context.codes("cuda.device(", "set_device")):
+        return ""
+    return code.slice(given[0])
 
 
 def _check_use(context: Context, code: Code, call: ir.Call) -> None:
