@@ -382,6 +382,33 @@ def log(model, head):
     assert [each.found.reason for each in plan.entries if isinstance(each.found, Kept)] == reasons
 
 
+@pytest.mark.parametrize(
+    ("test", "place", "kept"),
+    [
+        ("module.__class__.__name__ == name", "below", True),
+        ("type(module).__name__ == name", "below", True),
+        ("module.__class__.__name__ == name", "above", False),
+        ("module.name == name", "below", False),
+    ],
+)
+def test_a_class_is_found_by_its_name(test: str, place: str, kept: bool, tmp_path: Path) -> None:
+    find = 'print(found(net, "Block"))'
+    text = f"""{_HEAD}
+
+def found(net, name):
+    return [module for module in net.modules() if {test}]
+
+
+{find if place == "above" else ""}
+net = FSDP(net)
+{find if place == "below" else ""}
+"""
+    plan = planned(tmp_path, text)
+    reasons = [each.found.reason for each in plan.entries if isinstance(each.found, Kept)]
+    wanted = "FSDP2 gives a sharded module a class of another name, such as `FSDPBlock`; find the"
+    assert [reason.startswith(wanted) for reason in reasons] == [True] * kept
+
+
 @pytest.mark.parametrize("gathers", [True, False])
 def test_collectives_on_what_a_function_gathers_stay(gathers: bool, tmp_path: Path) -> None:
     block = "with FSDP.summon_full_params(model, writeback=False):" if gathers else "if True:"

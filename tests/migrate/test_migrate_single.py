@@ -1088,3 +1088,36 @@ def test_ranks_know_the_size_of_what_they_compute(tmp_path: Path) -> None:
     sized += "                break\n"
     text = _BEFORE.replace("            loss =", f"{sized}            loss =")
     assert "            if outputs.size(0) < 2:\n" in migrated(tmp_path, text, batch_size="divide")
+
+
+def test_a_question_to_the_user_is_kept(tmp_path: Path) -> None:
+    text = _BEFORE.replace(
+        "    torch.manual_seed(0)\n", "    if input('y/n') == 'n':\n        return\n"
+    )
+    (entry,) = plan_of(SINGLE, tmp_path, text).of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.found.what == "`input('y/n')`"
+
+
+def test_a_loader_may_be_drawn_from_in_another_file(tmp_path: Path) -> None:
+    (tmp_path / "forever.py").write_text(
+        "def forever(loader):\n    while True:\n        yield from loader\n", "utf-8"
+    )
+    text = _BEFORE.replace("batch_size=args.batch_size)", "batch_size=2, shuffle=True)")
+    text = text.replace(
+        "        for (batch,) in loader:", "        for (batch,) in forever(loader):"
+    )
+    (tmp_path / "train.py").write_text(f"from forever import forever\n{text}", "utf-8")
+    plan = answered(SINGLE, tmp_path / "train.py")
+    assert plan.is_complete
+    assert "set_epoch(" in "".join(after.text for _, after in plan.files)
+
+
+def test_a_state_with_a_sharded_part_is_kept(tmp_path: Path) -> None:
+    lines = "    whole = Net()\n    model = Net().to(device)\n    model = model.head\n"
+    text = _BEFORE.replace("    model = Net().to(device)\n", lines)
+    text = text.replace("    torch.save(model", "    whole.head = model\n    torch.save(whole")
+    (tmp_path / "train.py").write_text(text, "utf-8")
+    (entry,) = answered(SINGLE, tmp_path / "train.py").of(Kept)
+    assert isinstance(entry.found, Kept)
+    assert entry.found.what == "`whole.state_dict()`"

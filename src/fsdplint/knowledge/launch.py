@@ -76,6 +76,8 @@ DEVICE_METHODS: dict[str, tuple[int, str]] = {"cuda": (0, "device"), "to": (0, "
 MOVES = (*DEVICE_METHODS, "cpu", "to_empty")
 # Functions and methods that write a value into a message, and do no more with it.
 MESSAGES = frozenset({"critical", "debug", "error", "info", "log", "print", "warning"})
+# Functions that wait for what the user types.
+ASKS_USER = ("input", "getpass.getpass", "click.confirm", "click.prompt")
 # Functions of an accelerator's module that give the index of this process's device.
 CURRENT_DEVICE = frozenset({"current_device", "current_device_index", "current_device_idx"})
 ACCELERATORS = frozenset({"cuda", "hpu", "mtia", "npu", "xpu"})

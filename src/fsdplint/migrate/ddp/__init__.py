@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fsdplint.migrate.attached import attached
 from fsdplint.migrate.clipped_norms import clipped_norms
 from fsdplint.migrate.copies import copies
 from fsdplint.migrate.ddp.decisions import decisions
@@ -45,7 +46,7 @@ ADAPTING = (
         within,
         (early_optimizers, _no_syncs, memory_formats, cleared, copies, pickled, double_backward),
     ),
-    *map(within, (forward_methods, gathers, loads, reshards, unseen, clipped_norms)),
+    *map(within, (forward_methods, attached, gathers, loads, reshards, unseen, clipped_norms)),
     *map(within, (unknown_code, unknown_optimizers, unshardable, gathered_reads)),
 )
 

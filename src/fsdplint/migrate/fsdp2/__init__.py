@@ -6,6 +6,7 @@ from fsdplint.migrate.clipped_norms import clipped_norms
 from fsdplint.migrate.fsdp2.accelerate import plugins, prepared_alone, prepared_apart
 from fsdplint.migrate.fsdp2.aliases import aliases
 from fsdplint.migrate.fsdp2.choices import choices
+from fsdplint.migrate.fsdp2.class_names import class_names
 from fsdplint.migrate.fsdp2.classes import attributes, scalers, shared_names, tests
 from fsdplint.migrate.fsdp2.contexts import contexts
 from fsdplint.migrate.fsdp2.corrected import corrected
@@ -44,7 +45,7 @@ FSDP2 = Migration(
     steps=(
         *(shared_names, aliases, choices, meshes, norms, optimizer_norms, counts, corrected),
         *(states, full_params, wrappers, contexts, policies),
-        *(tests, scalers, attributes, methods, no_syncs, unwraps, unit_names),
+        *(tests, scalers, attributes, methods, no_syncs, unwraps, unit_names, class_names),
         *map(within, (cleared, clipped_norms, unknown_code, unknown_optimizers, reductions)),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
         *(launch_variables, environment, trainers, trainer_lines),

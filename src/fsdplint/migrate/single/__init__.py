@@ -18,6 +18,7 @@ from fsdplint.migrate.single.launch import launch
 from fsdplint.migrate.single.leftovers import leftovers
 from fsdplint.migrate.single.outputs import outputs
 from fsdplint.migrate.single.parallel import data_parallel
+from fsdplint.migrate.single.terminal import terminal
 from fsdplint.migrate.single.writes import waits, writes
 from fsdplint.migrate.step import Change, Context, Found, Migration
 from fsdplint.migrate.tidy import FULL, tidied
@@ -47,6 +48,7 @@ SINGLE = Migration(
         within(data),
         folders,
         downloads,
+        terminal,
         *ADAPTING,
         writes,
         waits,

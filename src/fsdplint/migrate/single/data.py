@@ -260,5 +260,6 @@ def _epochs(context: Context, loader: _Loader) -> Iterator[Epochs]:
             raise NoFixError(epochs.reason)
         there = [c.receiver for c in begun if c.site.node is training.loop.site.node]
         alone = all(isinstance(o, Object) and o.site and o.site.node is node for o in there)
-        in_each = epochs.first is program.tree(epochs.code.path).statement(training.loop.site.node)
+        loop = training.loop.site
+        in_each = epochs.first is program.tree(loop.path).statement(loop.node)
         yield epochs if alone or not in_each else replace(epochs, asking=Asking.CLASS)
