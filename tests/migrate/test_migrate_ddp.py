@@ -59,6 +59,12 @@ _PROGRAMS = {
         "model = DDP(model, device_ids=[int(os.environ['LOCAL_RANK'])])\n",
         f"torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n{_SHARDED}",
     ),
+    "the device of its model": (
+        "model.to('cuda' if torch.cuda.is_available() else 'cpu')\nmodel = DDP(model)\n",
+        "model.to('cuda' if torch.cuda.is_available() else 'cpu')\n"
+        "if next(model.parameters()).is_cuda:\n"
+        f"    torch.cuda.set_device(next(model.parameters()).device)\n{_SHARDED}",
+    ),
     "the current device": (
         "torch.cuda.set_device(os.environ['LOCAL_RANK'])\nmodel = DDP(model, device_ids=[0])\n",
         f"torch.cuda.set_device(os.environ['LOCAL_RANK'])\n{_SHARDED}",

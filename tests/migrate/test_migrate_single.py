@@ -208,6 +208,16 @@ def test_every_loop_that_trains_on_a_loader_sets_the_epoch(tmp_path: Path) -> No
     assert after.count("in range(2):\n        loader.sampler.set_epoch(warm_up)\n") == 1
 
 
+def test_a_loader_that_each_epoch_makes_is_kept(tmp_path: Path) -> None:
+    made = "    loader = DataLoader(data, batch_size=args.batch_size, shuffle=True)\n"
+    epoch = "    for epoch in range(2):\n"
+    text = _SHUFFLED.replace(made, "").replace(epoch, f"{epoch}    {made}")
+    (tmp_path / "train.py").write_text(text)
+    plan = answered(SINGLE, tmp_path / "train.py")
+    (reason,) = (e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept))
+    assert reason.startswith("each pass of a loop makes this loader, ")
+
+
 def test_a_loop_over_several_loaders_asks_for_their_sampler(tmp_path: Path) -> None:
     text = _SHUFFLED.replace(
         "    for epoch in range(2):\n        for (batch,) in loader:\n",

@@ -13,6 +13,8 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted, fresh
 from fsdplint.knowledge.names import DISTRIBUTED, FULLY_SHARD
 
+OWN = "the model's"
+
 
 def sharding_lines(
     code: Code,
@@ -28,7 +30,8 @@ def sharding_lines(
     Args:
         equal: all ranks have the same already.
         variable: a name for the loop over tensors that is free, else one is chosen.
-        device: what becomes the current device of the rank, on which the model is sharded.
+        device: what becomes the current device of the rank, on which the model is sharded; `OWN`
+            for that of the model, if it is on a GPU.
     """
     shard = imports.name(*FULLY_SHARD.rsplit(".", 1))
     lines = []
@@ -40,7 +43,10 @@ def sharding_lines(
             f"{code.unit}{dist}.broadcast({tensor}.detach(), src=0)",
         ]
     if device:
-        lines.insert(0, f"{imports.module('torch', 'torch')}.cuda.set_device({device})")
+        torch, of = imports.module("torch", "torch"), f"next({model}.parameters())"
+        text = f"{of}.device" if device == OWN else device
+        first = [f"if {of}.is_cuda:"] if device == OWN else []
+        lines[:0] = [*first, f"{code.unit * len(first)}{torch}.cuda.set_device({text})"]
     return [*lines, f"{shard}({model})"]
 
 

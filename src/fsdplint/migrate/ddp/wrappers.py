@@ -13,7 +13,7 @@ from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.ddp import ARGUMENTS, CLASS, NEEDLESS, REFUSED
 from fsdplint.knowledge.launch import NEW_GROUP, WORLD
 from fsdplint.migrate.ddp.forwarded import written_out
-from fsdplint.migrate.sharding import unwrap
+from fsdplint.migrate.sharding import OWN, unwrap
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 
 _WORDS = ("DistributedDataParallel", "DDP")
@@ -48,9 +48,11 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
 def _device(context: Context, code: Code, devices: ir.Expr | None) -> str:
     """Return the device of a wrapper whose rank has no other: FSDP2 takes the current one."""
     given = devices.elements if isinstance(devices, ir.Collection) else ()
-    if len(given) != 1 or any(context.codes("cuda.device(", "set_device")):
+    if any(context.codes("cuda.device(", "set_device")):
         return ""
-    return code.slice(given[0])
+    if devices is None:
+        return OWN if any(context.codes("cuda")) else ""
+    return code.slice(given[0]) if len(given) == 1 else ""
 
 
 def _check_use(context: Context, code: Code, call: ir.Call) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.datasets import is_iterable
+from fsdplint.engine.facts.fix_places import common_frame
 from fsdplint.engine.facts.samplers import distributed_samplers, drawn_from
 from fsdplint.engine.facts.training_loops import Training, repeats, trainings
 from fsdplint.engine.interpreter.events import Call, Shard
 from fsdplint.engine.interpreter.values import Const, Object
+from fsdplint.engine.program import Program
 from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import add_argument, argument_of
 from fsdplint.fixes.code import Code, Declined, NoFixError
@@ -247,13 +249,30 @@ def _repacked(loader: _Loader, items: dict[str, str]) -> Edit:
     return loader.code.edit(given.start, given.end, f"**{{**{text}{pairs}}}")
 
 
+def _check_outlives(program: Program, training: Training) -> None:
+    """Raise `NoFixError` if each epoch makes a loader, whose sampler would shuffle alike."""
+    frame = common_frame(training.loader.site, training.loop.site)
+    if frame is None:
+        return
+    path, made, begun = frame
+    around = program.tree(path).ancestors(made)
+    if any(isinstance(n, (ir.For, ir.While)) and n.start < begun.start < n.end for n in around):
+        raise NoFixError(
+            "each pass of a loop makes this loader, and its sampler would shuffle alike in all of "
+            "them; make the loader before the loop by hand"
+        )
+
+
 def _epochs(context: Context, loader: _Loader) -> Iterator[Epochs]:
     """Yield where the epochs of each loop begin that trains on a loader."""
     program, node = context.program, loader.call
     begun = [call for trace in program.traces for call in trace.calls("iterate")]
     every = [t for trace in program.traces for t in trainings(program, trace)]
     for training in every:
-        if training.loader.site.node is not node or not repeats(program, training):
+        if training.loader.site.node is not node:
+            continue
+        if not repeats(program, training):
+            _check_outlives(program, training)
             continue
         epochs = epochs_of(program, training)
         if isinstance(epochs, Declined):
