@@ -79,6 +79,7 @@ def test_without_yes_nothing_is_written(script: Path, run: Run) -> None:
             "train.py\n"
             "      3  shard `model` with `fully_shard`\n"
             "Complete: 1 change in 1 file.\n"
+            "Not proven: only a run tells whether it trains the same; --verify makes one.\n"
             f"{_DIFF}"
         )
         told = "" if options else "Nothing was written; run with --yes to write.\n"

@@ -96,6 +96,9 @@ _HELP = (
 )
 
 
+_NOT_PROVEN = "Not proven: only a run tells whether it trains the same; --verify makes one."
+
+
 def _run(migration: Migration, paths: tuple[str, ...], options: Options) -> int:
     from fsdplint.migrate.step import MigrationError
     from fsdplint.migrate.text import plan_as_text, summary
@@ -108,6 +111,8 @@ def _run(migration: Migration, paths: tuple[str, ...], options: Options) -> int:
         click.echo(f"fsdplint: {printable(key)}: nothing asks for this answer", err=True)
     show(plan_as_text(plan))
     click.echo(summary(plan))
+    if plan.is_complete and plan.files and not options.proving:
+        click.echo(_NOT_PROVEN)
     if not plan.entries:
         return CLEAN
     if plan.files:
