@@ -130,9 +130,10 @@ class OwnNumbers:
         own = [i for i, each in enumerate(call.args) if self.has(code, each.value)]
         if not own:
             return
+        called = self._names(code, call)
         for other in self.codes:
             for function in other.functions:
-                if function.name in self._names(code, call):
+                if function.name in called:
                     names = [each.name for each in function.parameters]
                     names = names[1:] if names[:1] == ["self"] else names
                     for index in own:
@@ -143,9 +144,15 @@ class OwnNumbers:
     def _names(self, code: Code, call: ir.Call) -> set[str]:
         """Return what the function of a call may be named: ``__call__`` for an object."""
         text = dotted(call.func)
-        made = (n for n in ir.walk(code.module) if isinstance(n, ir.Assign))
-        is_object = any(dotted(t) == text for node in made for t in node.targets)
+        is_object = text in _assigned(code)
         return {"__call__" if is_object and text else ir.last_name(call.func) or ""}
+
+
+@lru_cache(maxsize=256)
+def _assigned(code: Code) -> frozenset[str | None]:
+    """Return the texts of what the assignments of a file set."""
+    made = (node for node in ir.walk(code.module) if isinstance(node, ir.Assign))
+    return frozenset(dotted(target) for node in made for target in node.targets)
 
 
 def _scopes(code: Code) -> Iterator[Scope]:
