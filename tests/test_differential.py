@@ -35,7 +35,7 @@ SAMPLE = {
     "cpu-offload-without-cpu-backend": "offloading/nccl-offload-norm",
     "custom-method-bypasses-hooks": "methods/two_results-always-kind",
     "direct-forward": "forwards/always-inner-none-plain_object",
-    "epoch-not-set": "epochs/always-plain-batch_sampler_in_a_function",
+    "epoch-not-set": "epochs/always-plain-repeated",
     "fsdp1-mixed-requires-grad": "policies/embed-root",
     "grad-scaler-on-fsdp1": "scalers/always-cuda-unscaled-none",
     "inference-mode-forward": "evaluations/always-decorator_bare-value",
