@@ -65,6 +65,12 @@ _PROGRAMS = {
         "if next(model.parameters()).is_cuda:\n"
         f"    torch.cuda.set_device(next(model.parameters()).device)\n{_SHARDED}",
     ),
+    "devices that a variable holds": (
+        "ids = [int(os.environ['LOCAL_RANK'])]\nmodel = DDP(model, ids)\n",
+        "ids = [int(os.environ['LOCAL_RANK'])]\n"
+        "if next(model.parameters()).is_cuda:\n"
+        f"    torch.cuda.set_device(next(model.parameters()).device)\n{_SHARDED}",
+    ),
     "the current device": (
         "torch.cuda.set_device(os.environ['LOCAL_RANK'])\nmodel = DDP(model, device_ids=[0])\n",
         f"torch.cuda.set_device(os.environ['LOCAL_RANK'])\n{_SHARDED}",

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, is_docstring
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.names import DISTRIBUTED
 
 SHARD_BY_POLICY = "shard_by_policy"
 """It asks a wrap policy about each module, as FSDP1 does."""
@@ -28,3 +30,13 @@ def defined(code: Code, name: str, definition: str) -> Iterator[Edit]:
     blank = "\n" * sum(1 for line in above if line.strip()) if above[-1:] else ""
     text = (blank + definition).replace("    ", code.unit).replace("\n", code.newline)
     yield code.insert_lines(at, text)
+
+
+def defined_on_ranks(code: Code, name: str, definition: str) -> tuple[tuple[Edit, ...], Imports]:
+    """Define a function that calls `torch.distributed` by its usual name ``dist``.
+
+    Functions of the file may import it themselves, and by other names.
+    """
+    imports = Imports(code, code.module.body[-1])
+    dist = imports.module(DISTRIBUTED, "dist")
+    return tuple(defined(code, name, definition.replace("dist.", f"{dist}."))), imports
