@@ -24,46 +24,6 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 """
 
 
-# It trains in evaluation mode from the second epoch on, and ranks evaluate unequally often.
-_NORMS = f"""{_HEAD}
-dist.init_process_group("gloo")
-model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-model = DDP(model)
-torch.manual_seed(dist.get_rank())
-optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-model.train()
-for epoch in range(3):
-    for _ in range(2):
-        optimizer.zero_grad()
-        loss = model(torch.randn(8, 4)).square().mean()
-        loss.backward()
-        optimizer.step()
-        print(epoch, round(loss.item(), 5))
-    model.eval()
-    with torch.no_grad():
-        for _ in range(1 + dist.get_rank()):
-            print("evaluated", round(model(torch.ones(2, 4)).sum().item(), 5))
-"""
-
-
-def test_ranks_use_the_statistics_of_rank_0(tmp_path: Path, ranks: Ranks) -> None:
-    after = only_change(planned(tmp_path, _NORMS))
-    assert "fully_shard(model)\nmodel.register_forward_pre_hook(copy_buffers)\n" in after
-    assert planned(tmp_path, after).entries == ()
-    found = [ranks.run(text, process_group=False) for text in (_NORMS, after)]
-    assert not any(map(report, found))
-    one, other = ([outcome.output for outcome in outcomes] for outcomes in found)
-    assert one == other
-    assert all("2 " in output for output in one)
-
-
-@pytest.mark.parametrize("given", ["False", "flag"])
-def test_ranks_keep_statistics_of_their_own(tmp_path: Path, given: str) -> None:
-    call = f"DDP(model, broadcast_buffers={given})"
-    text = _NORMS.replace("DDP(model)", call).replace("model =", "flag = True\nmodel =", 1)
-    assert "copy_buffers" not in only_change(planned(tmp_path, text))
-
-
 _FROZEN = f"""{_HEAD}
 dist.init_process_group("gloo")
 model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))

@@ -7,7 +7,6 @@ equal bit by bit after steps of AdamW and SGD, also with accumulated gradients.
 from __future__ import annotations
 
 from fsdplint.knowledge.collectives import DDP
-from fsdplint.knowledge.policies import BATCH_NORM_WORDS
 
 (CLASS,) = DDP
 # The wrapper of one process with several GPUs.
@@ -44,9 +43,6 @@ REFUSED: dict[str, str] = {
     "mixed_precision": "FSDP2 takes a `MixedPrecisionPolicy`, on each block and on the root; pass "
     "one by hand",
 }
-
-# A program whose modules have buffers that change in training mostly has one of these in its text.
-CHANGING_BUFFERS = (*BATCH_NORM_WORDS, "torchvision.models", "torchvision import models")
 
 # Sets whether the next backward reduces gradients.
 SYNC_ATTRIBUTE = "require_backward_grad_sync"

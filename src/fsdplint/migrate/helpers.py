@@ -32,11 +32,13 @@ def defined(code: Code, name: str, definition: str) -> Iterator[Edit]:
     yield code.insert_lines(at, text)
 
 
-def defined_on_ranks(code: Code, name: str, definition: str) -> tuple[tuple[Edit, ...], Imports]:
-    """Define a function that calls `torch.distributed` by its usual name ``dist``.
+def defined_on_ranks(code: Code, name: str, definition: str) -> tuple[list[Edit], Imports]:
+    """Define a function that calls ``torch`` and ``dist``, by the names that the file has for them.
 
-    Functions of the file may import it themselves, and by other names.
+    Functions of the file may import them themselves, by other names.
     """
     imports = Imports(code, code.module.body[-1])
-    dist = imports.module(DISTRIBUTED, "dist")
-    return tuple(defined(code, name, definition.replace("dist.", f"{dist}."))), imports
+    for alias, module in (("dist", DISTRIBUTED), ("torch", "torch")):
+        if f"{alias}." in definition:
+            definition = definition.replace(f"{alias}.", f"{imports.module(module, alias)}.")
+    return list(defined(code, name, definition)), imports

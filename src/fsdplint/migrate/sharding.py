@@ -34,14 +34,14 @@ def sharding_lines(
         variable: a name for the loop over tensors that is free, else one is chosen.
         device: what becomes the current device of the rank, on which the model is sharded; `OWN`
             for that of the model, if it is on a GPU.
-        hook: the name of a function that runs before each forward of the model.
+        hook: a function that is called before each forward.
     """
     shard = imports.name(*FULLY_SHARD.rsplit(".", 1))
-    lines = []
+    lines = [f"{model}.register_forward_pre_hook({hook})"] if hook else []
     if not equal:
         dist = imports.module(DISTRIBUTED, "dist")
         tensor = variable or fresh(code, imports.use, "tensor")
-        lines = [
+        lines += [
             f"for {tensor} in (*{model}.parameters(), *{model}.buffers()):",
             f"{code.unit}{dist}.broadcast({tensor}.detach(), src=0)",
         ]
@@ -50,8 +50,7 @@ def sharding_lines(
         text = f"{of}.device" if device == OWN else device
         first = [f"if {of}.is_cuda:"] if device == OWN else []
         lines[:0] = [*first, f"{code.unit * len(first)}{torch}.cuda.set_device({text})"]
-    hooked = [f"{model}.register_forward_pre_hook({hook})"] if hook else []
-    return [*lines, f"{shard}({model})", *hooked]
+    return [*lines, f"{shard}({model})"]
 
 
 def unwrap(
@@ -72,24 +71,24 @@ def unwrap(
         NoFixError: the call is not always made once.
     """
     statement = _simple_statement(code, call)
+    sharded = partial(sharding_lines, code, imports, equal=equal, device=device, hook=hook)
     outside = (call.start, module.start), (module.end, call.end)
     comments = [each for ends in outside for each in code.comments_in(*ends)]
     path, text = dotted(module), on_its_own(code.slice(module))
-    shards = partial(sharding_lines, code, imports, equal=equal, device=device, hook=hook)
     target = _target(statement, call)
     if path is not None and path == target:
-        lines = [*comments, *shards(path)]
+        lines = [*comments, *sharded(path)]
         return [code.edit(statement.start, statement.end, _joined(code, statement, lines))]
     replaced = code.edit(call.start, call.end, text)
     if path is None and target is not None:
-        lines = [*comments, *shards(target)]
+        lines = [*comments, *sharded(target)]
         return [replaced, _inserted(code, statement, code.after(statement), lines)]
     first = []
     if path is None:
         path = fresh(code, call, "model")
         first = [f"{path} = {text}"]
         replaced = code.edit(call.start, call.end, path)
-    lines = [*comments, *first, *shards(path)]
+    lines = [*comments, *first, *sharded(path)]
     return [_inserted(code, statement, code.extent(statement)[0], lines), replaced]
 
 

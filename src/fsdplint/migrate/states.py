@@ -29,6 +29,7 @@ from fsdplint.fixes.gather_state import (
     gathered_write,
     local_tests,
     receiver,
+    several_pass,
 )
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.load_state import load_state
@@ -367,7 +368,8 @@ def _gathered(program: Program, uses: Sequence[_Use]) -> Change:
     if local:
         if outer:
             raise NoFixError("several tests keep ranks from this; gather the state by hand")
-        fix = _made(gather_state(code, first.node, states, local, every_time=True))
+        several = several_pass(first.guards)
+        fix = _made(gather_state(code, first.node, states, local, several=several, every_time=True))
         return Change(code.span(first.node), what, fix.edits)
     if not outer:
         imports = Imports(code, first.node)

@@ -10,7 +10,7 @@ from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.shard_blocks import module_argument
-from fsdplint.knowledge.ddp import ARGUMENTS, CHANGING_BUFFERS, CLASS, NEEDLESS, REFUSED
+from fsdplint.knowledge.ddp import ARGUMENTS, CLASS, NEEDLESS, REFUSED
 from fsdplint.knowledge.launch import NEW_GROUP, WORLD
 from fsdplint.migrate.ddp.forwarded import written_out
 from fsdplint.migrate.ddp.frozen import trained_later
@@ -20,17 +20,13 @@ from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 
 _WORDS = ("DistributedDataParallel", "DDP")
 _SAME, _DIFFER = "same", "differ"
-_BUFFERS = (
-    "buffers that change in training, such as BatchNorm's statistics, are not copied from rank 0 "
-    "before each forward any more; checkpoints hold rank 0's, as before"
-)
-_HOOK = "copy_buffers"
-_HOOK_DEFINITION = f'''def {_HOOK}(model, _):
-    """Copy rank 0's buffers where the last forward may have changed them, as DDP does."""
-    if getattr(model, "buffers_differ", True):
+_COPY = "copy_buffers"
+_DEFINITION = f'''def {_COPY}(model, *_):
+    """Give every rank the buffers of rank 0 if they may differ, as DistributedDataParallel does."""
+    if getattr(model, "buffers_may_differ", True):
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)
-    model.buffers_differ = model.training
+    model.buffers_may_differ = torch.is_grad_enabled()
 
 
 '''
@@ -51,23 +47,15 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
     imports = Imports(code, call)
     equal = _is_false(given.get("init_sync"))
     device = _device(context, code, given.get("device_ids"))
-    what = f"shard `{code.short(module)}` with `fully_shard` instead of wrapping it"
-    thawed = trained_later(context)
-    hook = _HOOK if _copies_buffers(context, given.get("broadcast_buffers")) else ""
+    hook = "" if _is_false(given.get("broadcast_buffers")) else _COPY
     edits = unwrap(code, call, module, imports, equal=equal, device=device, hook=hook)
+    every = [imports]
     if hook:
-        helper, names = defined_on_ranks(code, _HOOK, _HOOK_DEFINITION)
-        what += ", and copy buffers from rank 0 as it did"
-        return Change(code.span(call), what, (*edits, *helper), (imports, names), thawed)
-    buffers = "" if _is_false(given.get("broadcast_buffers")) else _BUFFERS
-    differs = "; ".join(filter(None, (buffers, thawed)))
-    return Change(code.span(call), what, tuple(edits), (imports,), differs)
-
-
-def _copies_buffers(context: Context, given: ir.Expr | None) -> bool:
-    """True if DDP copies buffers in each step, of which some may change in training."""
-    copies = given is None or (isinstance(given, ir.Constant) and bool(given.value))
-    return copies and any(context.codes(*CHANGING_BUFFERS))
+        helper, of_helper = defined_on_ranks(code, _COPY, _DEFINITION)
+        edits += helper
+        every.append(of_helper)
+    what = f"shard `{code.short(module)}` with `fully_shard` instead of wrapping it"
+    return Change(code.span(call), what, tuple(edits), tuple(every), trained_later(context))
 
 
 def _device(context: Context, code: Code, devices: ir.Expr | None) -> str:
