@@ -192,3 +192,40 @@ def test_a_helper_finds_what_functions_import_themselves(tmp_path: Path, ranks: 
     after = only_change(planned(tmp_path, _LOCAL))
     assert "if decided_together(loss.item() < best):\n" in after
     assert not report(ranks.run(after, process_group=False))
+
+
+def test_a_test_above_the_sharding_lets_all_ranks_pass(tmp_path: Path) -> None:
+    text = f"import os\n\n{_LOCAL}".replace(
+        "\nmain()\n", '\nif "LOCAL_RANK" in os.environ:\n    main()\n'
+    )
+    after = only_change(planned(tmp_path, text))
+    assert "if decided_together(loss.item() < best):\n" in after
+
+
+_EVALUATED = f"""{_HEAD}
+dist.init_process_group("gloo")
+model = DDP(nn.Linear(4, 4))
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+with torch.no_grad():
+    model(torch.ones(2, 4))
+if dist.get_rank() == 0:
+    torch.save(STATES, "last.pt")
+print("done")
+"""
+
+
+def test_states_after_an_evaluation_begin_with_the_model(tmp_path: Path, ranks: Ranks) -> None:
+    states = '{"optimizer": optimizer.state_dict(), "model": model.module.state_dict()}'
+    after = only_change(planned(tmp_path, _EVALUATED.replace("STATES", states)))
+    assert after.index("state_dict = get_model_") < after.index("optimizer_state = get_optimizer_")
+    assert not report(ranks.run(after, process_group=False))
+
+
+def test_the_state_of_an_optimizer_after_an_evaluation_is_kept(tmp_path: Path) -> None:
+    plan = planned(tmp_path, _EVALUATED.replace("STATES", "optimizer.state_dict()"))
+    (reason,) = (e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept))
+    assert reason == (
+        "the forward before this leaves the root unsharded; call `reshard()` on it first, by hand"
+    )

@@ -152,6 +152,7 @@ for last in (False, True):
         model = DDP(model)
         kind = torch.optim.SGD
         optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), kind, lr=0.1)
+        optimizer.consolidate_state_dict(to=0)
         """,
         f"""\
 {_SHARDED}kind = torch.optim.SGD

@@ -177,7 +177,7 @@ class Program:
     def is_rank_test(self, guard: Guard) -> bool:
         """True if only some ranks take a branch, or its words suggest that.
 
-        All ranks pass a test above a sharding call, which needs them, such as ``"RANK" in environ``.
+        A test above a sharding call lets all ranks pass, such as ``"LOCAL_RANK" in environ``.
         """
         passed = (guard.test, guard.taken) in self._above_sharding
         return guard.divergent or (not passed and means_rank(self.words(guard)))
