@@ -229,3 +229,42 @@ def test_the_state_of_an_optimizer_after_an_evaluation_is_kept(tmp_path: Path) -
     assert reason == (
         "the forward before this leaves the root unsharded; call `reshard()` on it first, by hand"
     )
+
+
+_COMPILED = f"""{_HEAD}
+import sys
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.compile(nn.Linear(4, 4), backend="eager")
+model = DDP(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+old, new = sys.argv[1:]
+if old != "none":
+    state = torch.load(old)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+loss = model(torch.ones(2, 4)).square().mean()
+print(round(loss.item(), 5))
+loss.backward()
+optimizer.step()
+if dist.get_rank() == 0:
+    torch.save({{"model": model.state_dict(), "optimizer": optimizer.state_dict()}}, new)
+"""
+
+
+def test_states_of_a_compiled_model_still_load(tmp_path: Path, ranks: Ranks) -> None:
+    after = only_change(planned(tmp_path, _COMPILED))
+    first, second, third = (str(tmp_path / name) for name in ("1.pt", "2.pt", "3.pt"))
+    printed = []
+    for text, *files in (
+        (_COMPILED, "none", first),
+        (_COMPILED, first, second),
+        (after, first, second),
+        (after, second, third),
+    ):
+        outcomes = ranks.run(text, arguments=files, process_group=False)
+        assert not report(outcomes)
+        printed.append(outcomes[0].output)
+    assert printed[1] == printed[2]
+    assert len(set(printed)) == 3
