@@ -77,6 +77,12 @@ _PROGRAMS = {
         "if next(model.parameters()).is_cuda:\n"
         f"    torch.cuda.set_device(next(model.parameters()).device)\n{_SHARDED}",
     ),
+    "devices that a variable holds": (
+        "ids = [int(os.environ['LOCAL_RANK'])]\nmodel = DDP(model, ids)\n",
+        "ids = [int(os.environ['LOCAL_RANK'])]\n"
+        "if next(model.parameters()).is_cuda:\n"
+        f"    torch.cuda.set_device(next(model.parameters()).device)\n{_SHARDED}",
+    ),
     "the current device": (
         "torch.cuda.set_device(os.environ['LOCAL_RANK'])\nmodel = DDP(model, device_ids=[0])\n",
         f"torch.cuda.set_device(os.environ['LOCAL_RANK'])\n{_SHARDED}",
@@ -146,6 +152,7 @@ for last in (False, True):
         model = DDP(model)
         kind = torch.optim.SGD
         optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), kind, lr=0.1)
+        optimizer.consolidate_state_dict(to=0)
         """,
         f"""\
 {_SHARDED}kind = torch.optim.SGD

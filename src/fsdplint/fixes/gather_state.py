@@ -184,7 +184,8 @@ def _gathers(
     """
     names: dict[str, str] = {}
     edits = []
-    for state in states:
+    # That of a model first: it reshards what an evaluation leaves whole, on which others fail.
+    for state in sorted(states, key=lambda each: each.optimizer is not None):
         text = _call(imports, state, everywhere=everywhere)
         if state.node.start >= place.start:
             _check_available(code, state, place)

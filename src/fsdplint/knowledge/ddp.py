@@ -48,6 +48,8 @@ REFUSED: dict[str, str] = {
 SYNC_ATTRIBUTE = "require_backward_grad_sync"
 # Only promises something to DDP.
 PROMISE = "_set_static_graph"
+# Gathers the state of a `ZeroRedundancyOptimizer` on one rank, before that saves it.
+CONSOLIDATES = "consolidate_state_dict"
 # Methods with no counterpart in FSDP2.
 METHODS: dict[str, str] = {
     "register_comm_hook": "FSDP2 has no such communication hook; remove it, or write one with "

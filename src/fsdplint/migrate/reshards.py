@@ -1,4 +1,4 @@
-"""Roots that an evaluation leaves unsharded when a state is loaded."""
+"""Roots that an evaluation leaves unsharded when a state is taken or loaded."""
 
 from __future__ import annotations
 
@@ -14,27 +14,45 @@ from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import BACKWARDS
-from fsdplint.knowledge.checkpoints import SET_MODEL_STATE
-from fsdplint.migrate.step import Change, Context, Found, attempt
+from fsdplint.knowledge.checkpoints import (
+    GET_MODEL_STATE,
+    GET_OPTIMIZER_STATE,
+    SET_MODEL_STATE,
+    SET_OPTIMIZER_STATE,
+)
+from fsdplint.migrate.step import Change, Context, Found, attempt, kept
 
 _RESHARD = "reshard"
+# They take gathered parameters for shards and fail; `get_model_state_dict` reshards (torch 2.13).
+_FAIL = (SET_MODEL_STATE, GET_OPTIMIZER_STATE, SET_OPTIMIZER_STATE)
+_WHY = "the forward before this leaves the root unsharded; call `reshard()` on it first, by hand"
 _WHAT = "reshard the root, which the forward before this leaves unsharded"
 
 
 def reshards(context: Context) -> Iterator[Found]:
-    """Yield a change for each load into a model whose last forward had no backward.
-
-    `set_model_state_dict` then fails, since it takes the gathered parameters for shards.
-    """
-    found: dict[ir.Node, str] = {}
-    for trace in context.program.traces:
-        for load in trace.calls(SET_MODEL_STATE):
-            model = load.argument(0, "model")
-            if isinstance(model, Object) and _is_open(context.program, trace, model, load.time):
-                found[load.site.node] = load.site.path
-    for node, path in found.items():
+    """Yield a change for each state of a model whose last forward had no backward."""
+    for node, path in _open(context.program).items():
         code = Code.of(context.program.tree(path))
         yield from attempt(code, node, partial(_resharded, code, node))
+
+
+def left_open(context: Context) -> Iterator[Found]:
+    """Yield the states that still fail, in the result of a migration."""
+    for node, path in _open(context.program).items():
+        code = Code.of(context.program.tree(path))
+        if _resharded(code, node) is not None:
+            yield kept(code, node, _WHY)
+
+
+def _open(program: Program) -> dict[ir.Node, str]:
+    """Return the calls that fail on a root which is not sharded by then."""
+    found: dict[ir.Node, str] = {}
+    for trace in program.traces:
+        for load in trace.calls(*_FAIL):
+            model = load.argument(0, "model")
+            if isinstance(model, Object) and _is_open(program, trace, model, load.time):
+                found[load.site.node] = load.site.path
+    return found
 
 
 def _is_open(program: Program, trace: Trace, model: Object, time: int) -> bool:
@@ -44,6 +62,7 @@ def _is_open(program: Program, trace: Trace, model: Object, time: int) -> bool:
     # Of a forward without gradients, no backward reshards the root.
     recorded = gradient_mode(program, forwards[-1].site) not in NO_GRADIENTS
     closing = trace.calls(*(BACKWARDS if recorded else ()), _RESHARD)
+    closing += [c for c in trace.calls(GET_MODEL_STATE) if c.argument(0, "model") is model]
     return not any(forwards[-1].time < c.time < time for c in closing)
 
 

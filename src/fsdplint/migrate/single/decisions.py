@@ -9,10 +9,8 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.engine.program import Program
 from fsdplint.fixes.code import Code
-from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
-from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.helpers import defined
+from fsdplint.migrate.helpers import defined_on_ranks
 from fsdplint.migrate.own_numbers import MEAN, OwnNumbers, Variable, set_by, variable
 from fsdplint.migrate.single.conditions import Conditions
 from fsdplint.migrate.single.deciding import deciding
@@ -119,14 +117,13 @@ def _rebinds(code: Code, statement: ir.Node, operand: ir.Expr) -> bool:
 
 def _agreed(code: Code, statement: ir.Node, operand: ir.Expr, rebinds: bool) -> Change:
     """Replace a number by its mean over all ranks, a variable for good."""
-    imports, name = Imports(code, statement), code.slice(operand)
-    imports.module(DISTRIBUTED, "dist")
+    helper, imports = defined_on_ranks(code, MEAN, _DEFINITION)
+    name = code.slice(operand)
     edit = code.edit(operand.start, operand.end, f"{MEAN}({name})")
     if rebinds:
         line = f"{code.indentation(statement)}{name} = {MEAN}({name}){code.newline}"
         edit = code.insert_lines(code.line_start(statement.start), line)
-    edits = (edit, *defined(code, MEAN, _DEFINITION))
-    return Change(code.span(operand), _WHAT, edits, (imports,))
+    return Change(code.span(operand), _WHAT, (edit, *helper), (imports,))
 
 
 def _is_number(code: Code, name: ir.Name) -> bool:

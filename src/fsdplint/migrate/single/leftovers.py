@@ -11,6 +11,7 @@ from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import FULLY_SHARD
 from fsdplint.migrate.copies import mixed
 from fsdplint.migrate.parameter_uses import parameter_uses
+from fsdplint.migrate.reshards import left_open
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.single.own_choices import own_choices
 from fsdplint.migrate.states import untaken
@@ -41,5 +42,6 @@ def leftovers(context: Context) -> Iterator[Found]:
                 yield Kept(span, text, f"{reason}; migrate it by hand")
     yield from within(mixed)(context)
     yield from within(parameter_uses)(context)
+    yield from within(left_open)(context)
     yield from own_choices(context)
     yield from untaken(context)
