@@ -305,3 +305,41 @@ print(round(other.weight.grad.full_tensor().sum().item(), 4))
     (first, mean), (second, same) = printed
     assert first != second
     assert mean == same
+
+
+_FLAG = """\
+        if dist.is_initialized():
+            model.require_backward_grad_sync = last
+"""
+_ACCUMULATED = f"""{_HEAD}
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for step in range(3):
+    for last in (False, True):
+        batch = torch.randn(2, 4)
+        loss = model(batch).square().mean()
+{_FLAG}\
+        loss.backward()
+        print(round(loss.item(), 5))
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_flag_that_ddp_reads_too_late_is_told_and_corrected(tmp_path: Path, ranks: Ranks) -> None:
+    plan = planned(tmp_path, _ACCUMULATED)
+    ((_, corrected),) = plan.corrected
+    forward = "        loss = model(batch).square().mean()\n"
+    assert corrected.text == _ACCUMULATED.replace(forward + _FLAG, _FLAG + forward)
+    printed = []
+    for text in (_ACCUMULATED, corrected.text, only_change(plan)):
+        outcomes = ranks.run(text, process_group=False)
+        assert not report(outcomes)
+        printed.append([outcome.output for outcome in outcomes])
+    assert printed[0] != printed[1] == printed[2]
+    early = planned(tmp_path, corrected.text)
+    assert early.corrected == ()
+    assert not any(e.found.differs for e in early.of(Change) if isinstance(e.found, Change))
