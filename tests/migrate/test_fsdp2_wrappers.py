@@ -204,6 +204,26 @@ _CALLS = {
         "model = FSDP(model, device_id=rank)",
         "torch.cuda.set_device(rank)\nfully_shard(model)",
     ),
+    "device by name": (
+        'device = torch.device("cuda", rank)\nmodel = FSDP(model, device_id=device)',
+        'device = torch.device("cuda", rank)\ntorch.cuda.set_device(device)\nfully_shard(model)',
+    ),
+    "device of the CPU by name": (
+        'device = torch.device("cpu")\nmodel = FSDP(model, device_id=device)',
+        """\
+        device = torch.device("cpu")
+        fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))""",
+    ),
+    "device if there is one": (
+        """\
+        device = torch.device(f"cuda:{rank}" if torch.cuda.is_available() else "cpu")
+        model = FSDP(model, device_id=device)""",
+        """\
+        device = torch.device(f"cuda:{rank}" if torch.cuda.is_available() else "cpu")
+        if torch.cuda.is_available():
+            torch.cuda.set_device(device)
+        fully_shard(model)""",
+    ),
     "current device": (
         "model = FSDP(model, device_id=torch.cuda.current_device())",
         "fully_shard(model)",
@@ -447,6 +467,10 @@ def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
             "`**get_settings()` hides the arguments; write them out, then migrate again",
         ),
         (
+            'model = FSDP(model, device_id=torch.device("mps:0"))',
+            "no run shows what FSDP2 does on `mps`; shard it by hand",
+        ),
+        (
             "models = [FSDP(m, device_id=rank) for m in models]",
             "the call is in an expression that may skip or repeat it; move it out",
         ),
@@ -611,6 +635,72 @@ def other(config, trained):
 """)
     kept = only_change(planned(tmp_path, text, dict.fromkeys(keys, "no")))
     assert "trainer.model.no_sync()" in kept
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("clip_grad_norm_(1.0)", None),
+        (
+            "register_comm_hook(None, hook)",
+            "`fully_shard` adds no `register_comm_hook` to the model; change it by hand",
+        ),
+    ],
+)
+def test_methods_of_the_wrapper_are_found_on_each_path(
+    call: str, reason: str | None, tmp_path: Path
+) -> None:
+    """Rules leave out what the program may not reach with a sharded model."""
+    text = f"""{_HEAD}import argparse
+
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(model):
+    if isinstance(model, FSDP):
+        model.{call}
+
+
+def main(args):
+    model = nn.Linear(4, 4)
+    if args.ddp:
+        model = DDP(model)
+    else:
+        model = FSDP(model)
+    if not args.pretrained_model:
+        train(model)
+
+
+main(argparse.ArgumentParser().parse_args())
+"""
+    plan = planned(tmp_path, text)
+    reasons = [entry.found.reason for entry in plan.of(Kept) if isinstance(entry.found, Kept)]
+    assert reasons == [reason] * (reason is not None)
+    if reason is None:
+        assert "clip_grad_norm_(model.parameters(), 1.0)" in only_change(plan)
+
+
+def test_a_docstring_selects_nothing_by_a_name_of_fsdp1(tmp_path: Path) -> None:
+    text = f'"""FSDP names it layers.0._fsdp_wrapped_module.weight"""\n{_HEAD}\n'
+    assert planned(tmp_path, f"{text}model = FSDP(nn.Linear(4, 4))\n").is_complete
+
+
+def test_buffers_of_an_offloaded_model_are_not_on_the_cpu(tmp_path: Path) -> None:
+    before = """\
+from torch.distributed.fsdp import CPUOffload
+
+model = FSDP(
+    nn.Linear(4, 4),
+    cpu_offload=CPUOffload(offload_params=True),
+    param_init_fn=init,
+    sync_module_states=True,
+)
+"""
+    assert """\
+    model.to_empty(device="cpu")
+    for buffer in model.buffers():
+        buffer.data = buffer.to("cuda")
+""" in only_change(planned(tmp_path, _HEAD + before))
 
 
 def test_tests_and_annotations_name_the_classes_of_fsdp2(tmp_path: Path) -> None:
