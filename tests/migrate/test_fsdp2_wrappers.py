@@ -214,6 +214,10 @@ _CALLS = {
         device = torch.device("cpu")
         fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))""",
     ),
+    "device or None": (
+        "model = FSDP(model, device_id=rank if cuda else None)",
+        "if cuda:\n    torch.cuda.set_device(rank)\nfully_shard(model)",
+    ),
     "device if there is one": (
         """\
         device = torch.device(f"cuda:{rank}" if torch.cuda.is_available() else "cpu")
@@ -951,6 +955,32 @@ if dist.get_rank() == 0:
     ]
 
 
+def test_a_state_behind_tests_of_ranks_in_two_files_is_taken_on_all(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "lib.py").write_text("""\
+import os
+
+import torch
+
+
+def save(model):
+    if int(os.environ["LOCAL_RANK"]) == 0:
+        torch.save(model.state_dict(), "a.pt")
+""")
+    text = f"""{_HEAD}import torch.distributed as dist
+from lib import save
+
+model = FSDP(nn.Linear(4, 4))
+if dist.get_rank() == 0:
+    save(model)
+"""
+    plan = planned(tmp_path, text)
+    assert plan.is_complete
+    ends = {Path(new.path).name: new.text.splitlines()[-1] for _, new in plan.files}
+    assert ends == {"lib.py": '        torch.save(state_dict, "a.pt")', "train.py": "save(model)"}
+
+
 def test_a_strategy_that_a_method_imports_for_itself_is_imported(tmp_path: Path) -> None:
     body = """
 def strategy(nodes):
@@ -1211,6 +1241,22 @@ torch.save(optimizer.state_dict(), "a.pt")
     assert "optimizer.state_dict()" in only_change(planned(tmp_path, text))
     load = 'def load(optimizer):\n    optimizer.load_state_dict(torch.load("a.pt"))\n'
     assert "optimizer.state_dict()" not in only_change(planned(tmp_path, text.replace(load, "")))
+
+
+def test_a_load_of_a_raw_state_stays_if_a_save_does(tmp_path: Path) -> None:
+    text = f"""{_HEAD}import torch.distributed as dist
+
+model = FSDP(nn.Linear(4, 4))
+{_OPTIMIZER}
+torch.save(optimizer.state_dict(), f"{{dist.get_rank()}}.pt")
+states = torch.load("all.pt")
+optimizer.load_state_dict(states[dist.get_rank()])
+"""
+    plan = planned(tmp_path, text)
+    assert "\noptimizer.load_state_dict(states[dist.get_rank()])\n" in only_change(plan)
+    (said,) = (e for e in plan.of(Change) if e.found.what.startswith("keep"))
+    assert said.line == 10
+    assert said.found.differs.endswith("of the optimizer's state, as under FSDP1")
 
 
 _AVERAGING = f"""{_HEAD}

@@ -377,9 +377,13 @@ class _Conversion:
             return
         is_set = any(True for _ in self.context.codes("set_device(", "set_device_index("))
         if not is_set and "current_device" not in text:
-            torch = self.imports.module("torch", "torch")
-            unit = self.code.unit if types == {"cpu", "cuda"} else ""
-            lines = [f"if {torch}.cuda.is_available():"] if unit else []
+            torch, test = self.imports.module("torch", "torch"), ""
+            if isinstance(value, ir.Conditional) and self.code.slice(value.orelse) == "None":
+                text, test = self.text(value.body), self.text(value.test)
+            elif types == {"cpu", "cuda"}:
+                test = f"{torch}.cuda.is_available()"
+            lines = [f"if {test}:"] if test else []
+            unit = self.code.unit if test else ""
             self.settings.before += [*lines, f"{unit}{torch}.cuda.set_device({text})"]
 
     def sync(self, value: ir.Expr) -> None:
