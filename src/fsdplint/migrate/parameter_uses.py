@@ -27,6 +27,7 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, Declined, NoFixError
 from fsdplint.knowledge import dtensors as known
 from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.names import is_optimizer
 from fsdplint.knowledge.tensors import IN_PLACE, TENSOR
 from fsdplint.migrate.modes import may_stay_whole
 from fsdplint.migrate.step import Change, Context, Found, attempt, kept
@@ -278,7 +279,7 @@ def _reason(program: Program, each: Operation, sharded: Sequence[Tensor]) -> str
         return _REDUCED
     if _mixes(each, sharded):
         return _MIXED
-    return _RANK if alone and name not in known.LOCAL else ""
+    return _RANK if alone and name not in known.LOCAL and not is_optimizer(name) else ""
 
 
 def _leaves_out_ranks(program: Program, guard: Guard) -> bool:
