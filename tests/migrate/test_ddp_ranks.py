@@ -229,3 +229,79 @@ def test_the_state_of_an_optimizer_after_an_evaluation_is_kept(tmp_path: Path) -
     assert reason == (
         "the forward before this leaves the root unsharded; call `reshard()` on it first, by hand"
     )
+
+
+_COMPILED = f"""{_HEAD}
+import sys
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.compile(nn.Linear(4, 4), backend="eager")
+model = DDP(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+old, new = sys.argv[1:]
+if old != "none":
+    state = torch.load(old)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+loss = model(torch.ones(2, 4)).square().mean()
+print(round(loss.item(), 5))
+loss.backward()
+optimizer.step()
+if dist.get_rank() == 0:
+    torch.save({{"model": model.state_dict(), "optimizer": optimizer.state_dict()}}, new)
+"""
+
+
+def test_states_of_a_compiled_model_still_load(tmp_path: Path, ranks: Ranks) -> None:
+    after = only_change(planned(tmp_path, _COMPILED))
+    first, second, third = (str(tmp_path / name) for name in ("1.pt", "2.pt", "3.pt"))
+    printed = []
+    for text, *files in (
+        (_COMPILED, "none", first),
+        (_COMPILED, first, second),
+        (after, first, second),
+        (after, second, third),
+    ):
+        outcomes = ranks.run(text, arguments=files, process_group=False)
+        assert not report(outcomes)
+        printed.append(outcomes[0].output)
+    assert printed[1] == printed[2]
+    assert len(set(printed)) == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("model.module.encode(batch)", True),
+        ("model.module(batch)", True),
+        ("torch.no_grad()(model.module.encode)(batch)", False),
+        ("model(batch)", False),
+    ],
+)
+def test_the_plan_tells_of_calls_that_bypass_ddp(tmp_path: Path, call: str, said: bool) -> None:
+    text = _shown().replace("model(torch.ones(2, 4))", call.replace("batch", "torch.ones(2, 4)"))
+    texts = [
+        e.found.differs for e in planned(tmp_path, text).of(Change) if isinstance(e.found, Change)
+    ]
+    assert ("gradients of this call are averaged over ranks, which DDP did not do" in texts) is said
+
+
+def test_gradients_of_calls_that_bypass_ddp(ranks: Ranks) -> None:
+    lines = f"""{_HEAD}
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+one, other = DDP(nn.Linear(4, 4)), fully_shard(nn.Linear(4, 4))
+torch.manual_seed(dist.get_rank())
+batch = torch.randn(2, 4)
+for model in (one.module, other):
+    model(batch).sum().backward()
+print(round(one.module.weight.grad.sum().item(), 4))
+print(round(other.weight.grad.full_tensor().sum().item(), 4))
+"""
+    printed = [o.output.split() for o in ranks.run(lines, process_group=False)]
+    (first, mean), (second, same) = printed
+    assert first != second
+    assert mean == same

@@ -34,7 +34,7 @@ from fsdplint.fixes.gather_state import (
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.load_state import load_state
 from fsdplint.fixes.shard_blocks import module_argument
-from fsdplint.knowledge.calls import Generation
+from fsdplint.knowledge.calls import COMPILE, COMPILED, Generation
 from fsdplint.knowledge.checkpoints import HELPERS, LOADS, SAVES
 from fsdplint.migrate.helpers import defined
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
@@ -49,14 +49,14 @@ _NAMED_DEFINITION = f'''def {_NAMED}(state, model, optimizer):
     """Return an optimizer state by parameter names, also if it was saved by numbers."""
     if not state or any(isinstance(key, str) for key in state["state"]):
         return state
-    names = {{parameter: name for name, parameter in model.named_parameters()}}
+    names = {{{{parameter: {{name}} for name, parameter in model.named_parameters()}}}}
     order = [names[each] for group in optimizer.param_groups for each in group["params"]]
     groups = [
-        {{**group, "params": [order[key] for key in group["params"]]}}
+        {{{{**group, "params": [order[key] for key in group["params"]]}}}}
         for group in state["param_groups"]
     ]
-    entries = {{order[key]: value for key, value in state["state"].items()}}
-    return {{"state": entries, "param_groups": groups}}
+    entries = {{{{order[key]: value for key, value in state["state"].items()}}}}
+    return {{{{"state": entries, "param_groups": groups}}}}
 
 
 '''
@@ -116,7 +116,16 @@ def loads(context: Context) -> Iterator[Found]:
         local = local_tests(code, use.call.site, use.guards)
         outside = len(local) < len(use.guards)
         alone = may_be_alone(program, use.call.site)
-        yield _loaded(code, use.node, use.model, use.optimizer, local, outside=outside, alone=alone)
+        yield _loaded(
+            *(code, use.node, use.model, use.optimizer, local),
+            outside=outside,
+            alone=alone,
+            compiled=_compiles(context),
+        )
+
+
+def _compiles(context: Context) -> bool:
+    return any(context.codes(COMPILE))
 
 
 def _loaded(
@@ -128,17 +137,21 @@ def _loaded(
     *,
     outside: bool = False,
     alone: bool = False,
+    compiled: bool = False,
 ) -> Found:
     """Load with the helper that gives each rank its shards, also what was saved without sharding.
 
     An optimizer's state then numbered its parameters, and the helper silently restores only those
-    that are named (run on torch 2.13).
+    that are named. Of a compiled model, it takes names without that of its attribute, and fails to
+    broadcast a state that other ranks have as well (run on torch 2.13).
     """
     span = code.span(call)
     adapted, extra = "{}", []
     if optimizer is not None:
         adapted = f"{_NAMED}({{}}, {model}, {optimizer})"
-        extra = list(defined(code, _NAMED, _NAMED_DEFINITION))
+        name = f'name.replace("{COMPILED}.", "")' if compiled else "name"
+        extra = list(defined(code, _NAMED, _NAMED_DEFINITION.format(name=name)))
+    alone |= compiled and not guards
     fix = load_state(
         code, call, model, optimizer, guards, rank_zero=outside, adapted=adapted, alone=alone
     )
@@ -175,14 +188,14 @@ def _unreached(context: Context) -> Iterator[Found]:
             known = names.get(code.slice(target))
             if known is None or known.start > node.start:
                 continue
-            yield from _unseen(code, node, known)
+            yield from _unseen(code, node, known, compiled=_compiles(context))
 
 
-def _unseen(code: Code, call: ir.Call, known: ShardedName) -> Iterator[Found]:
+def _unseen(code: Code, call: ir.Call, known: ShardedName, *, compiled: bool) -> Iterator[Found]:
     span = code.span(call)
     name = ir.last_name(call.func)
     if name == "load_state_dict" and known.model:
-        yield _loaded(code, call, known.model, known.optimizer)
+        yield _loaded(code, call, known.model, known.optimizer, compiled=compiled)
     elif name in ("load_state_dict", "state_dict"):
         what = "loads this state; load it" if name == "load_state_dict" else _TAKES
         reason = f"no analyzed path {what} by hand on every rank"

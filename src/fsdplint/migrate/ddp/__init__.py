@@ -11,7 +11,7 @@ from fsdplint.migrate.ddp.decisions import decisions
 from fsdplint.migrate.ddp.evaluations import evaluations
 from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
-from fsdplint.migrate.ddp.unwraps import caught_unwraps
+from fsdplint.migrate.ddp.unwraps import unwraps
 from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
 from fsdplint.migrate.double_backward import double_backward
@@ -84,7 +84,7 @@ DDP = Migration(
         wrappers,
         prefixes,
         uses,
-        within(caught_unwraps),
+        within(unwraps),
         *ADAPTING,
         within(evaluations),
         within(decisions),
