@@ -24,6 +24,7 @@ def sharding_lines(
     equal: bool = False,
     variable: str = "",
     device: str = "",
+    options: str = "",
 ) -> list[str]:
     """Return lines that shard ``model``, which begins with the weights and buffers of rank 0.
 
@@ -32,6 +33,7 @@ def sharding_lines(
         variable: a name for the loop over tensors that is free, else one is chosen.
         device: what becomes the current device of the rank, on which the model is sharded; `OWN`
             for that of the model, if it is on a GPU.
+        options: further arguments of `fully_shard`.
     """
     shard = imports.name(*FULLY_SHARD.rsplit(".", 1))
     lines = []
@@ -47,7 +49,7 @@ def sharding_lines(
         text = f"{of}.device" if device == OWN else device
         first = [f"if {of}.is_cuda:"] if device == OWN else []
         lines[:0] = [*first, f"{code.unit * len(first)}{torch}.cuda.set_device({text})"]
-    return [*lines, f"{shard}({model})"]
+    return [*lines, f"{shard}({model}{', ' * bool(options)}{options})"]
 
 
 def unwrap(

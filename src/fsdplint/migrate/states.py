@@ -28,6 +28,7 @@ from fsdplint.fixes.gather_state import (
     gather_state,
     gathered_write,
     local_tests,
+    model_name,
     receiver,
 )
 from fsdplint.fixes.imports import Imports
@@ -323,12 +324,9 @@ def _use(program: Program, trace: Trace, call: Call) -> _Use | None:
     text = program.text(call.site.path, target)
     if not _is_optimizer(call.receiver):
         return _Use(call, text, None, guards)
-    modules = [capture.module for capture in call.receiver.captures]
-    root = _only_root(trace)
-    modules = modules or ([] if root is None else [root.module])
-    around = [above for module in modules[:1] for above in (module, *module.ancestors())]
-    named = (name for name, item in call.names.items() if item in around)
-    model = next(named, None)
+    captured, root = call.receiver.captures, _only_root(trace)
+    owner = captured[0].module if captured else root and root.module
+    model = model_name(program, trace, call.site, owner, call.receiver) if owner else None
     if model is None:
         raise NoFixError(
             f"the model of `{text}` has no known name here; pass it to this function by hand"
