@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -241,6 +242,12 @@ def test_batches_without_a_loader_differ_by_seed(tmp_path: Path) -> None:
     line = "fully_shard(model)\n    torch.manual_seed(torch.initial_seed() + dist.get_rank())\n"
     assert line in after
     assert "manual_seed(torch.initial" not in migrated(tmp_path, text, random_batches="leave")
+    plan = answered(SINGLE, tmp_path / "train.py", random_batches="reseed")
+    found = [each.found for each in plan.of(Change) if isinstance(each.found, Change)]
+    assert (
+        "each rank goes through all of the data, and a step uses one batch of each rank; "
+        "random numbers after this differ from those of the program before"
+    ) in [each.differs for each in found]
 
 
 _DEVICES = {
@@ -785,6 +792,31 @@ def test_ranks_decide_alike_by_an_evaluation(tmp_path: Path, decides: str) -> No
     assert mended in after
     assert after.count("mean_over_ranks(") == 1 + mended.count("mean_over_ranks(")
     assert "            if dist.get_rank() == 0:\n                torch.save(state_dict, " in after
+
+
+_GUESSING = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 2))
+
+    def forward(self, x):
+        return self.layers(x)
+
+    def guess(self, x):
+        return self.layers(x)
+
+
+"""
+
+
+def test_ranks_decide_alike_by_what_a_method_of_the_model_computes(tmp_path: Path) -> None:
+    text = _NORMED.format(decides=_SAVES_BEST).replace("output = model(", "output = model.guess(")
+    text = text.replace("def evaluate", f"{_GUESSING}def evaluate")
+    text = re.sub(r"model = nn.*", "model = Net()", text)
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert 'register_fsdp_forward_method(model, "guess")' in after
+    assert _SCORED[_SAVES_BEST] in after
 
 
 def test_ranks_with_other_statistics_save_together(tmp_path: Path, ranks: Ranks) -> None:

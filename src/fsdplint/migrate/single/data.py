@@ -30,6 +30,7 @@ _DIVIDE, _KEEP = "divide", "keep"
 _RESEED, _SAME = "reseed", "leave"
 _ORDER = "a `DistributedSampler` shuffles in another order than the loader did"
 _LARGER = "a step uses one batch of each rank"
+_UNDIVIDED = f"each rank goes through all of the data, and {_LARGER}"
 _BY_HAND = "add a `DistributedSampler` by hand"
 _SHARED = (
     "it also makes a loader that the model is not trained on, which each rank needs whole; make "
@@ -80,8 +81,9 @@ def _seeded_by_rank(context: Context, code: Code, shard: ir.Node) -> Change | No
     question = Question(
         span,
         "random-batches",
-        "no loader was found that can be divided: seed each rank with its own number, so that "
-        "batches from `torch`'s random numbers differ, or leave the data as it is?",
+        "no loader was found that can be divided, so that each rank goes through all of the data: "
+        "seed each rank with its own number, so that batches from `torch`'s random numbers differ, "
+        "or leave the data as it is?",
         (_RESEED, _SAME),
     )
     if context.decided(question) == _SAME:
@@ -93,7 +95,7 @@ def _seeded_by_rank(context: Context, code: Code, shard: ir.Node) -> Change | No
     edit = code.insert_lines(
         code.after(statement), f"{code.indentation(statement)}{line}{code.newline}"
     )
-    differs = "random numbers after this differ from those of the program before"
+    differs = f"{_UNDIVIDED}; random numbers after this differ from those of the program before"
     return Change(span, "seed each rank with its own number", (edit,), (imports,), differs)
 
 
