@@ -819,6 +819,24 @@ def test_ranks_decide_alike_by_what_a_method_of_the_model_computes(tmp_path: Pat
     assert _SCORED[_SAVES_BEST] in after
 
 
+def test_a_variable_that_is_only_called_alike_stays_as_it_is(tmp_path: Path) -> None:
+    text = _NORMED.format(decides=_SAVES_BEST)
+    spent = "def spent(best):\n    if best > 60:\n        best = best / 60\n    return best\n\n\n"
+    text = text.replace("def evaluate", f"{spent}def evaluate")
+    text = text.replace("    model.eval()\n", "    model.eval()\n    print(spent(time.time()))\n")
+    after = migrated(tmp_path, f"import time\n\n{text}", batch_size="divide")
+    assert spent in after and _SCORED[_SAVES_BEST] in after
+
+
+def test_ranks_decide_alike_what_a_function_gets(tmp_path: Path) -> None:
+    save = '    if better:\n        torch.save(model.state_dict(), "best.pt")\n'
+    decides = "        improved = score > best\n        save(model, improved)\n"
+    text = _NORMED.format(decides=decides)
+    text = text.replace("def evaluate", f"def save(model, better):\n{save}\n\ndef evaluate")
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert "        score = mean_over_ranks(score)\n        improved = score > best\n" in after
+
+
 def test_ranks_with_other_statistics_save_together(tmp_path: Path, ranks: Ranks) -> None:
     text = _NORMED.format(decides=_SAVES_BEST).replace('"best.pt"', repr(str(tmp_path / "best.pt")))
     after = migrated(tmp_path, text, batch_size="divide")
