@@ -261,6 +261,8 @@ _DEVICES = {
     "with torch.cuda.device(args.gpu): pass": "with torch.cuda.device("
     "torch.cuda.current_device()): pass",
     "model = nn.DataParallel(model)": "",
+    "nn.parallel.data_parallel(model, data, range(args.gpu))": "model(data)",
+    "nn.parallel.data_parallel(model, (data,), range(args.gpu))": "model(data,)",
     'os.environ["CUDA_VISIBLE_DEVICES"] = "1"': "",
     'os.environ["CUDA_VISIBLE_DEVICES"] = args.output': 'os.environ["CUDA_VISIBLE_DEVICES"] = '
     "args.output",
@@ -359,6 +361,15 @@ _KEPT = {
 def test_what_is_not_known_is_kept(tmp_path: Path, change: tuple[str, str]) -> None:
     plan = planned(tmp_path, _BEFORE.replace(*change))
     assert [e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept)] == [_KEPT[change]]
+
+
+def test_a_model_that_is_copied_to_other_gpus_is_kept(tmp_path: Path) -> None:
+    copied = "copies = nn.parallel.replicate(model, [0, 1])"
+    text = _BEFORE.replace("            loss = ", f"            {copied}\n            loss = ")
+    (tmp_path / "train.py").write_text(text)
+    (kept,) = answered(SINGLE, tmp_path / "train.py").of(Kept)
+    assert isinstance(kept.found, Kept)
+    assert kept.found.reason == "it would copy a sharded model to other GPUs; remove it"
 
 
 def test_other_scripts_that_share_a_module_do_not_change(tmp_path: Path) -> None:
