@@ -1316,3 +1316,51 @@ def test_a_state_with_a_sharded_part_is_kept(tmp_path: Path) -> None:
     (entry,) = answered(SINGLE, tmp_path / "train.py").of(Kept)
     assert isinstance(entry.found, Kept)
     assert entry.found.what == "`whole.state_dict()`"
+
+
+_SHARED = """\
+import torch
+
+
+def save(model, path):
+    torch.save(model.state_dict(), path)
+
+
+def load(model, path):
+    model.load_state_dict(torch.load(path))
+"""
+_GUESSES = """\
+import sys
+
+import torch
+from files import load, save
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(4, 2)
+    save(model, sys.argv[1])
+    load(model, sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("uses", [False, True])
+def test_functions_of_states_still_work_in_scripts_without_ranks(
+    tmp_path: Path, ranks: Ranks, uses: bool
+) -> None:
+    (tmp_path / "files.py").write_text(_SHARED)
+    if uses:
+        (tmp_path / "guess.py").write_text(_GUESSES)
+    text = f"import files\n{_BEFORE}".replace(
+        "    torch.save(model.state_dict(), args.output)\n",
+        "    files.save(model, args.output)\n    files.load(model, args.output)\n",
+    )
+    (tmp_path / "train.py").write_text(text)
+    plan = answered(SINGLE, tmp_path / "train.py")
+    assert plan.is_complete
+    (after,) = [after for before, after in plan.files if before.path.endswith("files.py")]
+    assert ("if not dist.is_initialized() or dist.get_rank() == 0:" in after.text) is uses
+    assert ("broadcast_from_rank0" in after.text) is not uses
+    if uses:
+        (tmp_path / "files.py").write_text(after.text)
+        text = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{_GUESSES}"
+        arguments = [str(tmp_path / "guess.pt")]
+        assert not report(ranks.run(text, world_size=1, arguments=arguments, process_group=False))
