@@ -1364,3 +1364,48 @@ def test_functions_of_states_still_work_in_scripts_without_ranks(
         text = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{_GUESSES}"
         arguments = [str(tmp_path / "guess.pt")]
         assert not report(ranks.run(text, world_size=1, arguments=arguments, process_group=False))
+
+
+_LOADED = """\
+from torch.utils.data import DataLoader
+
+
+def loader_of(data, size):
+    return DataLoader(data, batch_size=size, shuffle=True)
+"""
+_COUNTED = """\
+from files import loader_of
+
+if __name__ == "__main__":
+    loader = loader_of(range(16), 4)
+    assert len(loader) == 4
+    assert sorted(each.item() for batch in loader for each in batch) == [*range(16)]
+"""
+
+
+def test_a_loader_still_works_in_scripts_without_ranks(tmp_path: Path, ranks: Ranks) -> None:
+    (tmp_path / "files.py").write_text(_LOADED)
+    (tmp_path / "count.py").write_text(_COUNTED)
+    text = _BEFORE.replace("DataLoader(data, batch_size=args.", "loader_of(data, args.")
+    (tmp_path / "train.py").write_text(f"from files import loader_of\n{text}")
+    plan = answered(SINGLE, tmp_path / "train.py", batch_size="divide")
+    assert plan.is_complete
+    for before, after in plan.files:
+        Path(before.path).write_text(after.text)
+    files, script = ((tmp_path / name).read_text() for name in ("files.py", "train.py"))
+    assert files.endswith(
+        "    return DataLoader(\n"
+        "        data,\n"
+        "        batch_size=size // (dist.get_world_size() if dist.is_initialized() else 1),\n"
+        "        shuffle=not dist.is_initialized(),\n"
+        "        sampler=DistributedSampler(data) if dist.is_initialized() else None,\n"
+        "    )\n"
+    )
+    assert "        loader.sampler.set_epoch(epoch)\n" in script
+    again = answered(SINGLE, tmp_path / "train.py", batch_size="divide")
+    assert not again.files and not again.of(Kept)
+    found = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
+    for each, size in ((_COUNTED, 1), (script, 2)):
+        arguments = ["--output", str(tmp_path / "model.pt")] if size > 1 else []
+        run = ranks.run(found + each, world_size=size, arguments=arguments, process_group=False)
+        assert not report(run)
