@@ -1409,3 +1409,40 @@ def test_a_loader_still_works_in_scripts_without_ranks(tmp_path: Path, ranks: Ra
         arguments = ["--output", str(tmp_path / "model.pt")] if size > 1 else []
         run = ranks.run(found + each, world_size=size, arguments=arguments, process_group=False)
         assert not report(run)
+
+
+def test_a_forward_that_clears_gradients_is_kept(tmp_path: Path) -> None:
+    text = _BEFORE.replace("        return self.head(x)", "        self.zero_grad()\n" + _HEADED)
+    (tmp_path / "train.py").write_text(text.replace("            model.zero_grad()\n", ""))
+    (kept,) = answered(SINGLE, tmp_path / "train.py").of(Kept)
+    assert isinstance(kept.found, Kept)
+    assert kept.found.what == "`self.zero_grad()`"
+
+
+_HEADED = "        return self.head(x)"
+_ADDED_UP = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        self.zero_grad()
+        return self.layer(x)
+
+
+model = fully_shard(Net())
+for step in (1, 2):
+    model(torch.ones(1, 4)).sum().backward()
+    grad = model.layer.weight.grad.full_tensor()
+    assert torch.equal(grad, torch.full((4, 4), float(step))), "cleared"
+"""
+
+
+def test_gradients_add_up_that_a_forward_clears(ranks: Ranks) -> None:
+    assert not report(ranks.run(_ADDED_UP))
