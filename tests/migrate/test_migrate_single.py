@@ -1446,3 +1446,10 @@ for step in (1, 2):
 
 def test_gradients_add_up_that_a_forward_clears(ranks: Ranks) -> None:
     assert not report(ranks.run(_ADDED_UP))
+
+
+def test_the_groups_of_an_optimizer_are_read_without_a_gather(tmp_path: Path) -> None:
+    line = 'rate = optimizer.state_dict()["param_groups"][0]["lr"]'
+    text = _BEFORE.replace("optimizer.step()\n", f"optimizer.step()\n            {line}\n")
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert f"            optimizer.step()\n            {line}\n" in after

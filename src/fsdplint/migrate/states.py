@@ -35,7 +35,7 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.load_state import load_state
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.checkpoints import HELPERS, LOADS, SAVES
+from fsdplint.knowledge.checkpoints import HELPERS, LOADS, PLAIN_ENTRIES, SAVES
 from fsdplint.migrate.helpers import defined
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
 
@@ -255,7 +255,7 @@ def _uses(program: Program, name: str, handled: set[ir.Node]) -> Iterator[_Use |
             continue  # its states are meant to be shards
         for call in trace.calls(name):
             node = call.site.node
-            if node in seen or not takes_shards(trace, call):
+            if node in seen or not takes_shards(trace, call) or _reads_groups(program, call):
                 continue
             try:
                 if node in several:
@@ -268,6 +268,13 @@ def _uses(program: Program, name: str, handled: set[ir.Node]) -> Iterator[_Use |
                     seen.add(node)
                     yield use
     yield from (each for node, each in unclear.items() if node not in seen)
+
+
+def _reads_groups(program: Program, call: Call) -> bool:
+    """True for an entry of the state without tensors, such as the groups of an optimizer."""
+    around = program.tree(call.site.path).parent(call.site.node)
+    key = around.index if isinstance(around, ir.Subscript) else None
+    return isinstance(key, ir.Constant) and key.value in PLAIN_ENTRIES
 
 
 def _several_kinds(program: Program, name: str) -> set[ir.Node]:
