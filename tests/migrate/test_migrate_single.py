@@ -10,6 +10,7 @@ import pytest
 from plans import answered, only_change, plan_of
 from ranks import Ranks, report
 
+from fsdplint.migrate.changed_in_forward import INSIDE
 from fsdplint.migrate.single import SINGLE
 from fsdplint.migrate.step import Change, Kept, Question
 
@@ -1453,3 +1454,49 @@ def test_the_groups_of_an_optimizer_are_read_without_a_gather(tmp_path: Path) ->
     text = _BEFORE.replace("optimizer.step()\n", f"optimizer.step()\n            {line}\n")
     after = migrated(tmp_path, text, batch_size="divide")
     assert f"            optimizer.step()\n            {line}\n" in after
+
+
+_NORM = """\
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(4))
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("ready", torch.zeros(1))
+
+    def start(self, x):
+        with torch.no_grad():
+            CHANGE
+            self.ready += 1
+
+    def forward(self, x):
+        if not self.ready:
+            self.start(x)
+        return self.layer(x) + self.bias
+
+
+"""
+_CHANGED = {
+    "self.bias.data.copy_(x.mean(0))": True,
+    "self.bias.copy_(x.mean(0))": True,
+    "self.bias.data = x.mean(0)": True,
+    "self.layer.weight.data.mul_(0.5)": True,
+    'weight = getattr(self.layer, f"wei{"ght"}"); weight.data = weight.data * 2': True,
+    "self.ready.data.copy_(torch.ones(1))": False,
+    "self.ready.mul_(2)": False,
+    "self.bias.requires_grad_(True)": False,
+}
+
+
+@pytest.mark.parametrize("change", _CHANGED)
+def test_parameters_that_a_forward_changes_are_kept(tmp_path: Path, change: str) -> None:
+    norm = _NORM.replace("CHANGE", change)
+    text = _BEFORE.replace("class Net", f"{norm}class Net")
+    text = text.replace("self.head = nn.Linear(4, 2)", "self.head = nn.Linear(4, 2)\n" + _NORMS)
+    text = text.replace("return self.head(x)", "return self.head(self.norm(x))")
+    (tmp_path / "train.py").write_text(text)
+    found = [each.found for each in answered(SINGLE, tmp_path / "train.py").of(Kept)]
+    assert [each.reason for each in found if isinstance(each, Kept)] == [INSIDE] * _CHANGED[change]
+
+
+_NORMS = "        self.norm = Norm()"
