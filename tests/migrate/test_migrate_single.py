@@ -1500,3 +1500,22 @@ def test_parameters_that_a_forward_changes_are_kept(tmp_path: Path, change: str)
 
 
 _NORMS = "        self.norm = Norm()"
+
+
+_LOG = """\
+class Log(SummaryWriter):
+    def __init__(self, folder):
+        super().__init__(folder)
+
+
+"""
+
+
+def test_a_class_derived_from_a_writer_logs_on_one_rank(tmp_path: Path) -> None:
+    text = f"from torch.utils.tensorboard import SummaryWriter\n{_BEFORE}"
+    text = text.replace("class Net", f"{_LOG}class Net")
+    text = text.replace(
+        "    torch.manual_seed(0)\n", '    torch.manual_seed(0)\n    log = Log("a")\n'
+    )
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert "super().__init__(folder if dist.get_rank() == 0 else tempfile.mkdtemp())" in after

@@ -28,7 +28,7 @@ from fsdplint.fixes.code import Code, Declined, NoFixError
 from fsdplint.knowledge import dtensors as known
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.tensors import IN_PLACE, TENSOR
-from fsdplint.migrate.changed_in_forward import INSIDE, changed_in_forward
+from fsdplint.migrate.changed_in_forward import INSIDE
 from fsdplint.migrate.modes import may_stay_whole
 from fsdplint.migrate.step import Change, Context, Found, attempt, kept
 from fsdplint.rules.sharded_reduction_read_locally import combine
@@ -112,7 +112,6 @@ def parameter_uses(context: Context) -> Iterator[Found]:
         if place.reasons:
             yield kept(Code.of(context.program.tree(place.path)), node, place.reasons[0])
     yield from _changed_inside(context.program)
-    yield from changed_in_forward(context)
 
 
 def _changed_inside(program: Program) -> Iterator[Found]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.knowledge.ddp import CLASS
+from fsdplint.migrate.changed_in_forward import changed_in_forward
 from fsdplint.migrate.copies import mixed
 from fsdplint.migrate.parameter_uses import parameter_uses
 from fsdplint.migrate.rules import within
@@ -23,4 +24,5 @@ def leftovers(context: Context) -> Iterator[Found]:
                 yield Kept(span, text, "no step knows how to change this use; change it by hand")
     yield from within(mixed)(context)
     yield from within(parameter_uses)(context)
+    yield from changed_in_forward(context)
     yield from untaken(context)

@@ -9,6 +9,7 @@ from fsdplint.engine.interpreter.events import Shard
 from fsdplint.knowledge.ddp import CLASS, DATA_PARALLEL, REPLICATE
 from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import FULLY_SHARD
+from fsdplint.migrate.changed_in_forward import changed_in_forward
 from fsdplint.migrate.copies import mixed
 from fsdplint.migrate.parameter_uses import parameter_uses
 from fsdplint.migrate.rules import within
@@ -41,5 +42,6 @@ def leftovers(context: Context) -> Iterator[Found]:
                 yield Kept(span, text, f"{reason}; migrate it by hand")
     yield from within(mixed)(context)
     yield from within(parameter_uses)(context)
+    yield from changed_in_forward(context)
     yield from own_choices(context)
     yield from untaken(context)
