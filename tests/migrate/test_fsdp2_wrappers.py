@@ -204,6 +204,30 @@ _CALLS = {
         "model = FSDP(model, device_id=rank)",
         "torch.cuda.set_device(rank)\nfully_shard(model)",
     ),
+    "device by name": (
+        'device = torch.device("cuda", rank)\nmodel = FSDP(model, device_id=device)',
+        'device = torch.device("cuda", rank)\ntorch.cuda.set_device(device)\nfully_shard(model)',
+    ),
+    "device of the CPU by name": (
+        'device = torch.device("cpu")\nmodel = FSDP(model, device_id=device)',
+        """\
+        device = torch.device("cpu")
+        fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))""",
+    ),
+    "device or None": (
+        "model = FSDP(model, device_id=rank if cuda else None)",
+        "if cuda:\n    torch.cuda.set_device(rank)\nfully_shard(model)",
+    ),
+    "device if there is one": (
+        """\
+        device = torch.device(f"cuda:{rank}" if torch.cuda.is_available() else "cpu")
+        model = FSDP(model, device_id=device)""",
+        """\
+        device = torch.device(f"cuda:{rank}" if torch.cuda.is_available() else "cpu")
+        if torch.cuda.is_available():
+            torch.cuda.set_device(device)
+        fully_shard(model)""",
+    ),
     "current device": (
         "model = FSDP(model, device_id=torch.cuda.current_device())",
         "fully_shard(model)",
@@ -447,6 +471,10 @@ def test_a_strategy_that_nothing_shows_is_asked_for(tmp_path: Path) -> None:
             "`**get_settings()` hides the arguments; write them out, then migrate again",
         ),
         (
+            'model = FSDP(model, device_id=torch.device("mps:0"))',
+            "no run shows what FSDP2 does on `mps`; shard it by hand",
+        ),
+        (
             "models = [FSDP(m, device_id=rank) for m in models]",
             "the call is in an expression that may skip or repeat it; move it out",
         ),
@@ -611,6 +639,72 @@ def other(config, trained):
 """)
     kept = only_change(planned(tmp_path, text, dict.fromkeys(keys, "no")))
     assert "trainer.model.no_sync()" in kept
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("clip_grad_norm_(1.0)", None),
+        (
+            "register_comm_hook(None, hook)",
+            "`fully_shard` adds no `register_comm_hook` to the model; change it by hand",
+        ),
+    ],
+)
+def test_methods_of_the_wrapper_are_found_on_each_path(
+    call: str, reason: str | None, tmp_path: Path
+) -> None:
+    """Rules leave out what the program may not reach with a sharded model."""
+    text = f"""{_HEAD}import argparse
+
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(model):
+    if isinstance(model, FSDP):
+        model.{call}
+
+
+def main(args):
+    model = nn.Linear(4, 4)
+    if args.ddp:
+        model = DDP(model)
+    else:
+        model = FSDP(model)
+    if not args.pretrained_model:
+        train(model)
+
+
+main(argparse.ArgumentParser().parse_args())
+"""
+    plan = planned(tmp_path, text)
+    reasons = [entry.found.reason for entry in plan.of(Kept) if isinstance(entry.found, Kept)]
+    assert reasons == [reason] * (reason is not None)
+    if reason is None:
+        assert "clip_grad_norm_(model.parameters(), 1.0)" in only_change(plan)
+
+
+def test_a_docstring_selects_nothing_by_a_name_of_fsdp1(tmp_path: Path) -> None:
+    text = f'"""FSDP names it layers.0._fsdp_wrapped_module.weight"""\n{_HEAD}\n'
+    assert planned(tmp_path, f"{text}model = FSDP(nn.Linear(4, 4))\n").is_complete
+
+
+def test_buffers_of_an_offloaded_model_are_not_on_the_cpu(tmp_path: Path) -> None:
+    before = """\
+from torch.distributed.fsdp import CPUOffload
+
+model = FSDP(
+    nn.Linear(4, 4),
+    cpu_offload=CPUOffload(offload_params=True),
+    param_init_fn=init,
+    sync_module_states=True,
+)
+"""
+    assert """\
+    model.to_empty(device="cpu")
+    for buffer in model.buffers():
+        buffer.data = buffer.to("cuda")
+""" in only_change(planned(tmp_path, _HEAD + before))
 
 
 def test_tests_and_annotations_name_the_classes_of_fsdp2(tmp_path: Path) -> None:
@@ -859,6 +953,32 @@ if dist.get_rank() == 0:
         "replace `model.state_dict()` by a state dict helper",
         "let every rank call `model.state_dict`",
     ]
+
+
+def test_a_state_behind_tests_of_ranks_in_two_files_is_taken_on_all(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "lib.py").write_text("""\
+import os
+
+import torch
+
+
+def save(model):
+    if int(os.environ["LOCAL_RANK"]) == 0:
+        torch.save(model.state_dict(), "a.pt")
+""")
+    text = f"""{_HEAD}import torch.distributed as dist
+from lib import save
+
+model = FSDP(nn.Linear(4, 4))
+if dist.get_rank() == 0:
+    save(model)
+"""
+    plan = planned(tmp_path, text)
+    assert plan.is_complete
+    ends = {Path(new.path).name: new.text.splitlines()[-1] for _, new in plan.files}
+    assert ends == {"lib.py": '        torch.save(state_dict, "a.pt")', "train.py": "save(model)"}
 
 
 def test_a_strategy_that_a_method_imports_for_itself_is_imported(tmp_path: Path) -> None:
@@ -1121,6 +1241,22 @@ torch.save(optimizer.state_dict(), "a.pt")
     assert "optimizer.state_dict()" in only_change(planned(tmp_path, text))
     load = 'def load(optimizer):\n    optimizer.load_state_dict(torch.load("a.pt"))\n'
     assert "optimizer.state_dict()" not in only_change(planned(tmp_path, text.replace(load, "")))
+
+
+def test_a_load_of_a_raw_state_stays_if_a_save_does(tmp_path: Path) -> None:
+    text = f"""{_HEAD}import torch.distributed as dist
+
+model = FSDP(nn.Linear(4, 4))
+{_OPTIMIZER}
+torch.save(optimizer.state_dict(), f"{{dist.get_rank()}}.pt")
+states = torch.load("all.pt")
+optimizer.load_state_dict(states[dist.get_rank()])
+"""
+    plan = planned(tmp_path, text)
+    assert "\noptimizer.load_state_dict(states[dist.get_rank()])\n" in only_change(plan)
+    (said,) = (e for e in plan.of(Change) if e.found.what.startswith("keep"))
+    assert said.line == 10
+    assert said.found.differs.endswith("of the optimizer's state, as under FSDP1")
 
 
 _AVERAGING = f"""{_HEAD}

@@ -1000,7 +1000,9 @@ if dist.get_rank() == 0:
 
 def test_a_moving_average_is_sharded_like_its_model(tmp_path: Path, ranks: Ranks) -> None:
     after = migrated(tmp_path, planned(tmp_path, _AVERAGED))
-    shards = _SHARDED.replace("model", "net") + _SHARDED_ALONE.replace("model", "mean")
+    shards = _SHARDED.replace("model", "net") + _SHARDED_ALONE.replace("model", "mean").replace(
+        "(mean)", "(mean, reshard_after_forward=True)"
+    )
     assert f"mean = copy.deepcopy(net)  # a moving average\n{shards}" in after
     files = [str(tmp_path / name) for name in ("before.pt", "after.pt")]
     for text, file in zip((_AVERAGED, after), files, strict=True):

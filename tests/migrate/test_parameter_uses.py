@@ -106,6 +106,7 @@ def test_what_does_not_work_on_dtensors_is_kept(tmp_path: Path, place: str, line
 
 
 _RIGHT = (
+    ("STEP", "optimizer = torch.optim.SGD(net.parameters(), lr=0.1) if dist.get_rank() else None"),
     ("STEP", "[p.data.clamp_(-1, 1) for p in net.parameters()]"),
     ("GRADIENTS", "[p.grad.mul_(0.5) for p in net.parameters()]"),
     ("GRADIENTS", "nn.utils.clip_grad_value_(net.parameters(), 0.1)"),

@@ -72,6 +72,7 @@ def test_a_program_that_computes_and_saves_the_same_is_proved(migrated: Migrated
         f"saved: `checkpoint.pt`: {SAVED}",
         "tolerance: 1e-5 (32-bit numbers)",
         "clauses: 14 confirmed, none violated",
+        "changed lines: all 1 ran",
     )
 
 

@@ -402,12 +402,36 @@ def local_tests(code: Code, site: Site, guards: Sequence[Guard]) -> list[ir.If]:
 def model_name(
     program: Program, trace: Trace, site: Site, model: Object, optimizer: Object
 ) -> str | None:
-    """Return the name of an optimizer's model in the function of the call at ``site``."""
-    for call in trace.of(Call):
-        if call.names and (call.site.node, call.site.calls) == (site.node, site.calls):
-            for name, item in call.names.items():
-                if item is model:
-                    return name
+    """Return the text of an optimizer's module in the function of the call at ``site``.
+
+    That is ``model`` if no parameters show, and a list for those of several models.
+    """
+    models = list(dict.fromkeys(each.module for each in optimizer.captures)) or [model]
+    named = {
+        name: item
+        for call in trace.of(Call)
+        if call.names and (call.site.node, call.site.calls) == (site.node, site.calls)
+        for name, item in call.names.items()
+    }
+    around = [[each, *each.ancestors()] for each in models]
+    whole = [name for name, item in named.items() if all(item in each for each in around)]
+    if whole:
+        return min(whole, key=lambda name: around[0].index(named[name]))
+    texts = [
+        next((name for name, item in named.items() if item is each), None)
+        or _captured_name(program, site, each, optimizer)
+        for each in models
+    ]
+    if len(texts) == 1 or None in texts:
+        return texts[0] if len(texts) == 1 else None
+    imports = Imports(Code.of(program.tree(site.path)), site.node)
+    torch = imports.module("torch", "torch")
+    listed = f"{torch}.nn.ModuleList([{', '.join(filter(None, texts))}])"
+    return None if list(imports.edits()) else listed
+
+
+def _captured_name(program: Program, site: Site, model: Object, optimizer: Object) -> str | None:
+    """Return the name that a function takes an optimizer's parameters of ``model`` by."""
     for capture in optimizer.captures:
         taken = receiver(capture.source.node)
         here = capture.source.calls == site.calls and capture.module is model

@@ -11,6 +11,9 @@ from fsdplint.knowledge.collectives import DDP
 (CLASS,) = DDP
 # The wrapper of one process with several GPUs.
 DATA_PARALLEL = "torch.nn.DataParallel"
+# The same for one forward, as a function, and what copies a module to several GPUs for it.
+DATA_PARALLEL_FORWARD = "torch.nn.parallel.data_parallel"
+REPLICATE = "torch.nn.parallel.replicate"
 
 # Its parameters after the module, in the order of the positional ones.
 ARGUMENTS = (

@@ -84,6 +84,17 @@ FSDP1_NAMES = frozenset(
 FLAT_PARAMETER = "_flat_param"
 # Attributes of FSDP1's wrapper and of its handle that nothing else has. Source: torch 2.13.
 ONLY_OF_FSDP1 = frozenset({FLAT_PARAMETER, "_all_handles", "flat_param"})
+# Methods of FSDP1's wrapper that have no counterpart for a model of FSDP2. Source: torch 2.13.
+METHODS_OF_FSDP1 = frozenset(
+    {
+        "check_is_root",
+        "fsdp_modules",
+        "get_state_dict_type",
+        "register_comm_hook",
+        "rekey_optim_state_dict",
+        "scatter_full_optim_state_dict",
+    }
+)
 # The module that the wrapper holds, by a name that nothing else has.
 WRAPPED_MODULE = "_fsdp_wrapped_module"
 # Attributes that FSDP1's wrapper has beside those of the module that it wraps. Source: torch 2.13.

@@ -26,6 +26,7 @@ def sharding_lines(
     variable: str = "",
     device: str = "",
     hook: str = "",
+    options: str = "",
 ) -> list[str]:
     """Return lines that shard ``model``, which begins with the weights and buffers of rank 0.
 
@@ -35,6 +36,7 @@ def sharding_lines(
         device: what becomes the current device of the rank, on which the model is sharded; `OWN`
             for that of the model, if it is on a GPU.
         hook: a function that is called before each forward.
+        options: further arguments of `fully_shard`.
     """
     shard = imports.name(*FULLY_SHARD.rsplit(".", 1))
     lines = [f"{model}.register_forward_pre_hook({hook})"] if hook else []
@@ -50,7 +52,7 @@ def sharding_lines(
         text = f"{of}.device" if device == OWN else device
         first = [f"if {of}.is_cuda:"] if device == OWN else []
         lines[:0] = [*first, f"{code.unit * len(first)}{torch}.cuda.set_device({text})"]
-    return [*lines, f"{shard}({model})"]
+    return [*lines, f"{shard}({model}{', ' * bool(options)}{options})"]
 
 
 def unwrap(

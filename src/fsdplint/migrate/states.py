@@ -28,6 +28,7 @@ from fsdplint.fixes.gather_state import (
     gather_state,
     gathered_write,
     local_tests,
+    model_name,
     receiver,
     several_pass,
 )
@@ -35,7 +36,7 @@ from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.load_state import load_state
 from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.calls import COMPILE, COMPILED, Generation
-from fsdplint.knowledge.checkpoints import HELPERS, LOADS, SAVES
+from fsdplint.knowledge.checkpoints import HELPERS, LOADS, PLAIN_ENTRIES, SAVES
 from fsdplint.migrate.helpers import defined
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
 
@@ -268,7 +269,7 @@ def _uses(program: Program, name: str, handled: set[ir.Node]) -> Iterator[_Use |
             continue  # its states are meant to be shards
         for call in trace.calls(name):
             node = call.site.node
-            if node in seen or not takes_shards(trace, call):
+            if node in seen or not takes_shards(trace, call) or _reads_groups(program, call):
                 continue
             try:
                 if node in several:
@@ -281,6 +282,13 @@ def _uses(program: Program, name: str, handled: set[ir.Node]) -> Iterator[_Use |
                     seen.add(node)
                     yield use
     yield from (each for node, each in unclear.items() if node not in seen)
+
+
+def _reads_groups(program: Program, call: Call) -> bool:
+    """True for an entry of the state without tensors, such as the groups of an optimizer."""
+    around = program.tree(call.site.path).parent(call.site.node)
+    key = around.index if isinstance(around, ir.Subscript) else None
+    return isinstance(key, ir.Constant) and key.value in PLAIN_ENTRIES
 
 
 def _several_kinds(program: Program, name: str) -> set[ir.Node]:
@@ -337,12 +345,9 @@ def _use(program: Program, trace: Trace, call: Call) -> _Use | None:
     text = program.text(call.site.path, target)
     if not _is_optimizer(call.receiver):
         return _Use(call, text, None, guards)
-    modules = [capture.module for capture in call.receiver.captures]
-    root = _only_root(trace)
-    modules = modules or ([] if root is None else [root.module])
-    around = [above for module in modules[:1] for above in (module, *module.ancestors())]
-    named = (name for name, item in call.names.items() if item in around)
-    model = next(named, None)
+    captured, root = call.receiver.captures, _only_root(trace)
+    owner = captured[0].module if captured else root and root.module
+    model = model_name(program, trace, call.site, owner, call.receiver) if owner else None
     if model is None:
         raise NoFixError(
             f"the model of `{text}` has no known name here; pass it to this function by hand"

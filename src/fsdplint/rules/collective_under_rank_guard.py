@@ -277,7 +277,8 @@ def on_every_rank(
     """Moves the call out of the branch, below the header ``around`` of a statement."""
     guard, (path, node) = fact.guards[0], fact.chain[0]
     code = Code.of(program.tree(path))
-    if any(code.function(each.test) is code.function(guard.test) for each in fact.guards[1:]):
+    functions = [(each.path, program.tree(each.path).function(each.test)) for each in fact.guards]
+    if functions[0] in functions[1:]:
         return Declined("several tests exclude ranks; move the call out of all of them by hand")
     if guard.path != path or code.function(guard.test) is not code.function(node):
         return Declined(

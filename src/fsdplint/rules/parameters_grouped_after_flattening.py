@@ -185,6 +185,9 @@ def _words(tree: Tree, node: ir.Node) -> Iterator[str]:
     elif isinstance(node, ir.Name):
         for given in _given(tree, node):
             elements = given.elements if isinstance(given, ir.Collection) else (given,)
+            if isinstance(given, ir.Comprehension):  # of names that are chosen by such a test
+                tests = (test for clause in given.clauses for test in clause.conditions)
+                elements = tuple(p for t in tests for p in ir.walk(t) if isinstance(p, ir.Constant))
             for each in elements:
                 if isinstance(each, ir.Constant) and isinstance(each.value, str):
                     yield each.value
@@ -195,12 +198,14 @@ def _given(tree: Tree, name: ir.Name) -> list[ir.Expr]:
     meant = tree.meaning(name)
     if meant is not name:
         return [meant]
-    statements = [each for each in tree.module.body if isinstance(each, ir.Assign)]
-    return [
-        each.value
-        for each in statements
-        if any(isinstance(t, ir.Name) and t.id == name.id for t in each.targets)
-    ]
+    function = tree.function(name)
+    for body in (ir.walk_scope(*function.body) if function is not None else (), tree.module.body):
+        assigns = [each for each in body if isinstance(each, ir.Assign)]
+        targets = [(each.value, t) for each in assigns for t in each.targets]
+        found = [v for v, t in targets if isinstance(t, ir.Name) and t.id == name.id]
+        if found:
+            return found
+    return []
 
 
 def _is_of_dimensions(test: ir.Node, variable: str) -> bool:

@@ -39,6 +39,8 @@ RULE = declare(
 # Source: transformers 4.46, 4.57 and 5.23 (`modeling_utils.py`): without `state_dict`,
 # `save_pretrained` takes `state_dict()` of the module that FSDP1 wraps, not of the wrapper.
 _LIBRARIES = ("transformers.", "peft.")
+# The ends of the names of classes in these libraries that have no weights, but the method, too.
+_WITHOUT_WEIGHTS = ("Config", "FeatureExtractor", "Processor", "Tokenizer", "TokenizerFast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,9 @@ def takes_state(call: Call) -> bool:
     """True if a save gets no state, and takes that of the model by itself."""
     given = call.arguments.keywords.get("state_dict")
     by_itself = given is None or (isinstance(given, Const) and given.value is None)
+    names = class_names(call.receiver.cls) if isinstance(call.receiver, Object) else ()
+    if any(name.startswith(_LIBRARIES) and name.endswith(_WITHOUT_WEIGHTS) for name in names):
+        return False
     return by_itself and not call.arguments.open and len(call.arguments.args) < 3
 
 

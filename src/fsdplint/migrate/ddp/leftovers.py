@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.knowledge.ddp import CLASS
+from fsdplint.migrate.changed_in_forward import changed_in_forward
 from fsdplint.migrate.copies import mixed
 from fsdplint.migrate.parameter_uses import parameter_uses
 from fsdplint.migrate.reshards import left_open
@@ -25,4 +26,5 @@ def leftovers(context: Context) -> Iterator[Found]:
     yield from within(mixed)(context)
     yield from within(parameter_uses)(context)
     yield from within(left_open)(context)
+    yield from changed_in_forward(context)
     yield from untaken(context)

@@ -123,7 +123,7 @@ def attributes(context: Context) -> Iterator[Found]:
             if call is not None and node.attr in WRAPPER_ATTRIBUTES - WRAPPED:
                 yield from attempt(code, node, partial(_without_wrapper, context, code, node, call))
             elif node.attr in ONLY_OF_FSDP1:
-                yield kept(code, node, _missing(node))
+                yield kept(code, node, missing(node))
             elif node.attr == WRAPPED_MODULE:
                 fix = drop_wrapper(code, node, Safety.UNSAFE)
                 if isinstance(fix, Fix):
@@ -138,7 +138,7 @@ def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.
         text = f"{imports.module(DISTRIBUTED, 'dist')}.get_{read.attr}()"
         return Change(span, f"call `{text}`", (code.edit(read.start, read.end, text),), (imports,))
     if read.attr != "process_group":
-        raise NoFixError(_missing(read))
+        raise NoFixError(missing(read))
     imports = Imports(code, read)
     group = arguments(code, call).get("process_group")
     text = code.slice(group) if group is not None and dotted(group) else ""
@@ -149,7 +149,8 @@ def _without_wrapper(context: Context, code: Code, read: ir.Attribute, call: ir.
     return Change(span, f"name the process group, which is `{text}`", (edit,), (imports,))
 
 
-def _missing(read: ir.Attribute) -> str:
+def missing(read: ir.Attribute) -> str:
+    """Return why a read of FSDP1's wrapper cannot stay, and what to do."""
     if "flat_param" in read.attr:
         return "FSDP2 shards each parameter by itself; read the model's parameters by hand"
     return f"`fully_shard` adds no `{read.attr}` to the model; change it by hand"

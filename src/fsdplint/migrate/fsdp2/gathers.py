@@ -10,6 +10,7 @@ from fsdplint.engine.frontend.tree import COMPOUND
 from fsdplint.engine.interpreter.events import Shard
 from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
+from fsdplint.fixes.edits import touch
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import fresh
 from fsdplint.fixes.optimizer_loads import CONVERTS
@@ -49,17 +50,27 @@ def _early_optimizers(context: Context) -> Iterator[Found]:
 def _raw_states(context: Context) -> Iterator[Found]:
     """Yield a change for each raw state of an optimizer, if all loads of such states change, too.
 
-    Whether a method is an optimizer's is told by its name where nothing calls its function.
+    Loads change only if all of these states do. Whether a method is an optimizer's is told by its
+    name where nothing calls its function.
     """
     changes = [c for c in fixes_of("optimizer-state-saved-raw")(context) if isinstance(c, Change)]
     starts = {(change.span.path, change.span.start) for change in changes}
-    for code in context.codes("load_state_dict") if changes else ():
-        for node in code.walk("load_state_dict"):
+    edits = [edit for change in changes for edit in change.edits]
+    loads, raw = False, False
+    for code in context.codes("state_dict") if changes else ():
+        for node in code.walk("load_state_dict", "state_dict"):
             method = node.func if isinstance(node, ir.Call) else None
-            if isinstance(method, ir.Attribute) and method.attr == "load_state_dict":
-                owner = ir.last_name(method.value).lower()
-                if "opt" in owner and (code.path, node.start) not in starts:
+            owner = ir.last_name(method.value) if isinstance(method, ir.Attribute) else ""
+            if "opt" not in owner.lower():
+                continue
+            taken = code.edit(node.start, node.end, "")
+            raw |= ir.last_name(method) == "state_dict" and not any(touch(taken, e) for e in edits)
+            if ir.last_name(method) == "load_state_dict":
+                loads = True
+                if (code.path, node.start) not in starts:
                     return
+    if loads and raw:
+        return
     for change in changes:
         yield replace(change, differs=_RAW)
 

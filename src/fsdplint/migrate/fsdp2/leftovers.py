@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.engine import ir
+from fsdplint.fixes.code import Code
 from fsdplint.knowledge.names import FSDP1
 from fsdplint.migrate.fsdp2.accelerate import still_apart
 from fsdplint.migrate.parameter_uses import parameter_uses
-from fsdplint.migrate.rules import within
-from fsdplint.migrate.step import Context, Found, Kept
+from fsdplint.migrate.rules import findings_of, within
+from fsdplint.migrate.step import Change, Context, Found, Kept
 
 _NAMES = (FSDP1, FSDP1.rpartition(".")[2])
+_RAW = "it saves or loads one rank's part of the optimizer's state, as under FSDP1"
 _DERIVED = (
     "FSDP2 shards a model in place and has no wrapper to derive from; move the methods to the "
     "model's class and shard it with `fully_shard`"
@@ -19,9 +21,16 @@ _DERIVED = (
 
 
 def leftovers(context: Context) -> Iterator[Found]:
-    """Yield each use of FSDP1's class, each text that is its name, and models prepared alone."""
+    """Yield each use of FSDP1's class, each text that is its name, and models prepared alone.
+
+    Raw states of optimizers that no fix gathers are said.
+    """
     yield from still_apart(context)
     yield from within(parameter_uses)(context)
+    for finding in findings_of("optimizer-state-saved-raw", context):
+        code = Code.of(context.program.tree(finding.span.path))
+        text = code.text[finding.span.start : finding.span.end].split("\n")[0]
+        yield Change(finding.span, f"keep `{text}`", (), differs=_RAW)
     for code in context.codes("FullyShardedDataParallel", "FSDP"):
         for node in ir.walk(code.module):
             named = isinstance(node, ir.Constant) and node.value in _NAMES

@@ -1,4 +1,4 @@
-"""`clip_grad_norm_`, which only FSDP1's wrapper has, on models that the engine does not know."""
+"""Calls of methods that only FSDP1's wrapper has."""
 
 from __future__ import annotations
 
@@ -6,33 +6,39 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.interpreter.values import Object, followed
 from fsdplint.finding import Safety
 from fsdplint.fixes.code import Code, Declined, NoFixError
+from fsdplint.knowledge.fsdp import METHODS_OF_FSDP1
 from fsdplint.migrate.calls import definition
-from fsdplint.migrate.step import Change, Context, Found, Question, attempt
+from fsdplint.migrate.fsdp2.classes import missing
+from fsdplint.migrate.step import Change, Context, Found, Question, attempt, kept
 from fsdplint.rules.fsdp1_api_on_fsdp2_model import clip_by_torch
 
 _CLIP = "clip_grad_norm_"
 
 
 def methods(context: Context) -> Iterator[Found]:
-    """Yield a question for each such call, or what its answer makes of it.
-
-    Rules change the calls on models that the engine knows.
-    """
-    known = {
-        call.site.node
-        for trace in (*context.program.traces, *context.program.method_traces)
-        for call in trace.calls(_CLIP)
-    }
-    for code in context.codes(_CLIP):
-        for node in code.walk(_CLIP):
-            if (
-                isinstance(node, ir.Call)
-                and node not in known
-                and _may_be_fsdp(context, code, node)
-            ):
-                yield from attempt(code, node, partial(_changed, context, code, node))
+    """Yield what becomes of each such call on a sharded model, or on one that is not known."""
+    words = (_CLIP, *sorted(METHODS_OF_FSDP1))
+    models: dict[ir.Node, list[Object]] = {}
+    for trace in (*context.program.traces, *context.program.method_traces):
+        for call in trace.calls(*words):
+            model = followed(call.receiver)
+            known = models.setdefault(call.site.node, [])
+            known += [model] if isinstance(model, Object) else []
+    for code in context.codes(*words):
+        for node in code.walk(*words):
+            if not isinstance(node, ir.Call) or not isinstance(node.func, ir.Attribute):
+                continue
+            known = models.get(node, [])
+            sharded = any(model.generation() is not None for model in known)
+            if known and not sharded:
+                continue
+            if _may_be_fsdp(context, code, node):
+                yield from attempt(code, node, partial(_changed, context, code, node, sharded))
+            elif node.func.attr in METHODS_OF_FSDP1 and not context.name(code, node.func):
+                yield kept(code, node, missing(node.func))
 
 
 def _may_be_fsdp(context: Context, code: Code, call: ir.Call) -> bool:
@@ -49,13 +55,13 @@ def _may_be_fsdp(context: Context, code: Code, call: ir.Call) -> bool:
     return method.attr == _CLIP and first is not None and not gets_parameters
 
 
-def _changed(context: Context, code: Code, call: ir.Call) -> Change | None:
+def _changed(context: Context, code: Code, call: ir.Call, sharded: bool) -> Change | None:
     assert isinstance(call.func, ir.Attribute)
     span = code.span(call)
     model = code.short(call.func.value)
     text = f"Is `{model}`, on which `{call.func.attr}` is called, the model that is sharded?"
     question = Question(span, call.func.attr.strip("_").replace("_", "-"), text, ("yes", "no"))
-    if context.decided(question) == "no":
+    if not sharded and context.decided(question) == "no":
         return None
     used = not isinstance(code.parent(call), ir.Expression)
     fix = clip_by_torch(code, call, used, Safety.UNSAFE)

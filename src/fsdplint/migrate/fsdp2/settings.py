@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from fsdplint.fixes.names import dotted, fresh
 from fsdplint.fixes.wrapping import on_one_line
 from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
+from fsdplint.knowledge.launch import TORCH_DEVICE
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
 from fsdplint.knowledge.policies import BATCH_NORM, BATCH_NORM_WORDS, MIXED_PRECISION_POLICY
 from fsdplint.migrate.calls import definition, may_be_none, possible_values
@@ -33,6 +35,8 @@ from fsdplint.migrate.fsdp2.unused_parameters import use_may_differ
 from fsdplint.migrate.sharding import on_its_own
 from fsdplint.migrate.step import Context, Question
 
+# The type at the start of a text that names a device.
+_DEVICE_TYPE = re.compile(r"""[fF]?["']([a-z]+)""")
 # The answers to which strategy an expression selects.
 _STRATEGIES = {
     "full-shard": "FULL_SHARD",
@@ -179,9 +183,21 @@ class _Conversion:
     @property
     def device_type(self) -> str:
         """The device type of meshes, as the source of a string."""
+        return '"cpu"' if self._device_types() == {"cpu"} else '"cuda"'
+
+    def _device_types(self) -> set[str]:
+        """Return the types of devices that `device_id` names."""
         device = self.given.get("device_id")
-        cpu = device is not None and "cpu" in self.code.slice(device)
-        return '"cpu"' if cpu else '"cuda"'
+        values = [] if device is None else possible_values(self.code, device)
+        nodes = [node for value in values for node in ir.walk(value)]
+        calls = (n for n in nodes if isinstance(n, ir.Call) and n.args)
+        made = [n.args[0].value for n in calls if self._name(n.func) == TORCH_DEVICE]
+        either = [(n.body, n.orelse) if isinstance(n, ir.Conditional) else (n,) for n in made]
+        found = (_DEVICE_TYPE.match(self.code.slice(n)) for each in either for n in each)
+        return {match[1] for match in found if match is not None}
+
+    def _name(self, node: ir.Expr) -> str:
+        return self.context.name(self.code, node)
 
     def text(self, value: ir.Expr) -> str:
         """Return the source of a value, on as many lines as its comments need.
@@ -323,6 +339,13 @@ class _Conversion:
     def offload(self, value: ir.Expr) -> None:
         self.settings.shared["offload_policy"] = self.text(value)
 
+    def _offloads(self) -> bool:
+        """Return whether the parameters are surely on the CPU."""
+        value = self.given.get("cpu_offload")
+        made = None if value is None else definition(self.code, value)
+        given = made.args if isinstance(made, ir.Call) else ()
+        return any(isinstance(a.value, ir.Constant) and a.value.value is True for a in given)
+
     def ignored_modules(self, value: ir.Expr) -> None:
         self._ignored(f"{{p for m in {self._given(value)} for p in m.parameters()}}")
 
@@ -343,16 +366,25 @@ class _Conversion:
 
     def device(self, value: ir.Expr) -> None:
         """Set the device of the process, which `fully_shard` moves the model to."""
-        text = self.text(value)
-        if "cpu" in text:
+        text, types = self.text(value), self._device_types()
+        if not types <= {"cpu", "cuda"}:
+            other = ", ".join(sorted(types - {"cpu", "cuda"}))
+            raise NoFixError(f"no run shows what FSDP2 does on `{other}`; shard it by hand")
+        if types == {"cpu"}:
             if "mesh" not in self.settings.shared and "device_mesh" not in self.given:
                 world = f"{self.dist}.get_world_size(),"
                 self.settings.shared.setdefault("mesh", self.mesh(world))
             return
         is_set = any(True for _ in self.context.codes("set_device(", "set_device_index("))
         if not is_set and "current_device" not in text:
-            torch = self.imports.module("torch", "torch")
-            self.settings.before.append(f"{torch}.cuda.set_device({text})")
+            torch, test = self.imports.module("torch", "torch"), ""
+            if isinstance(value, ir.Conditional) and self.code.slice(value.orelse) == "None":
+                text, test = self.text(value.body), self.text(value.test)
+            elif types == {"cpu", "cuda"}:
+                test = f"{torch}.cuda.is_available()"
+            lines = [f"if {test}:"] if test else []
+            unit = self.code.unit if test else ""
+            self.settings.before += [*lines, f"{unit}{torch}.cuda.set_device({text})"]
 
     def sync(self, value: ir.Expr) -> None:
         """Give every rank the state of rank 0, after sharding: then it fits in memory."""
@@ -366,10 +398,16 @@ class _Conversion:
             self.settings.after.append(f"if {self.text(value)}:")
         elif "param_init_fn" in self.given or self.on_meta:
             device = self._empty_device()
+            empty = '"cpu"' if self._offloads() else device
             self.settings.after += [
                 f"{indent}if any(p.is_meta for p in {model}.parameters()):",
-                f"{indent}{unit}{model}.to_empty(device={device})",
+                f"{indent}{unit}{model}.to_empty(device={empty})",
             ]
+            if empty != device:  # only parameters are offloaded
+                self.settings.after += [
+                    f"{indent}{unit}for buffer in {model}.buffers():",
+                    f"{indent}{unit}{unit}buffer.data = buffer.to({device})",
+                ]
         taken = f"{model}.state_dict()"
         if has_units(self.context, code, self.call):
             get = self.imports.name(HELPERS, "get_model_state_dict")

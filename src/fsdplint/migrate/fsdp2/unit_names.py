@@ -20,8 +20,9 @@ def unit_names(context: Context) -> Iterator[Found]:
     """Yield each text that selects something by such a name, which FSDP2 does not give."""
     for code in context.codes(*_NAMES):
         for node in code.walk(*_NAMES):
-            if isinstance(node, ir.Constant) and _is_name(node) and not _only_cleans(code, node):
-                yield kept(code, node, _WHY)
+            selects = isinstance(node, ir.Constant) and _is_name(node)
+            if selects and not isinstance(code.parent(node), ir.Expression):
+                yield from () if _only_cleans(code, node) else (kept(code, node, _WHY),)
 
 
 def _is_name(node: ir.Constant) -> bool:

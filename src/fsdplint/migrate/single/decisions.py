@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.events import MethodCall, Shard
 from fsdplint.engine.program import Program
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.names import dotted
@@ -54,7 +54,7 @@ def decisions(context: Context) -> Iterator[Found]:
 
 
 def _forwards(program: Program) -> set[ir.Node]:
-    """Return the calls of models that are sharded.
+    """Return the calls of models that are sharded, and of their methods that run as forwards.
 
     Ranks compute differently of the same data, too: each has statistics of its own, such as those
     of batch norm, and GPUs round differently.
@@ -63,6 +63,8 @@ def _forwards(program: Program) -> set[ir.Node]:
     for trace in program.traces:
         models = {shard.module for shard in trace.of(Shard)}
         found |= {c.site.node for c in trace.calls("forward") if c.receiver in models}
+        methods = (m for m in trace.of(MethodCall) if m.module in models and m.hooked)
+        found |= {m.site.node for m in methods}
     return found
 
 
