@@ -343,3 +343,32 @@ def test_a_flag_that_ddp_reads_too_late_is_told_and_corrected(tmp_path: Path, ra
     early = planned(tmp_path, corrected.text)
     assert early.corrected == ()
     assert not any(e.found.differs for e in early.of(Change) if isinstance(e.found, Change))
+
+
+_RESUMED = """\
+import torch
+
+
+def resume(path, net):
+    net.load_state_dict(torch.load(path)["net"])
+"""
+
+
+@pytest.mark.parametrize("given", ["path, model", "path, net=model"])
+def test_a_helper_loads_what_the_wrapper_saved(tmp_path: Path, given: str) -> None:
+    (tmp_path / "resumed.py").write_text(_RESUMED, "utf-8")
+    plan = planned(
+        tmp_path,
+        f"""{_HEAD}
+from resumed import resume
+
+dist.init_process_group("gloo")
+path = "old.pt"
+model = DDP(nn.Linear(4, 4))
+resume({given})
+""",
+    )
+    assert plan.is_complete
+    changed = {Path(after.path).name: after.text for _, after in plan.files}
+    assert 'name.removeprefix("module."): value for name, value in' in changed["resumed.py"]
+    assert "set_model_state_dict(\n        net,\n" in changed["resumed.py"]

@@ -10,7 +10,7 @@ from fsdplint.engine.interpreter.values import ClassValue, FunctionValue
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Code
-from fsdplint.knowledge.calls import WRAPPED
+from fsdplint.knowledge.calls import BACKWARDS, WRAPPED
 from fsdplint.migrate.step import Change, Context, Found
 from fsdplint.rules.fsdp1_api_on_fsdp2_model import Fsdp1Use, drop_wrapper, fsdp1_uses
 
@@ -41,4 +41,12 @@ def _trains(program: Program, use: Fsdp1Use) -> bool:
             return False
     called = tree.parent(function)
     calls = isinstance(called, ir.Call) and called.func is function
-    return calls and gradient_mode(program, use.site) not in NO_GRADIENTS
+    recorded = gradient_mode(program, use.site) not in NO_GRADIENTS
+    return calls and recorded and tree.function(use.node) in _training(program)
+
+
+def _training(program: Program) -> set[ir.Function | None]:
+    """Return the functions in which a backward runs."""
+    backwards = (call for trace in program.traces for call in trace.calls(*BACKWARDS))
+    frames = (frame for call in backwards for frame in call.site.frames())
+    return {program.tree(path).function(node) for path, node in frames}
