@@ -372,3 +372,33 @@ resume({given})
     changed = {Path(after.path).name: after.text for _, after in plan.files}
     assert 'name.removeprefix("module."): value for name, value in' in changed["resumed.py"]
     assert "set_model_state_dict(\n        net,\n" in changed["resumed.py"]
+
+
+_OF_NODES = f"""{_HEAD}
+import os
+
+
+class Trainer:
+    def __init__(self):
+        self.local_rank = int(os.environ["LOCAL_RANK"])
+        self.model = DDP(nn.Linear(4, 4))
+
+    def save(self):
+        torch.save({{"model": self.model.module.state_dict()}}, "model.pt")
+
+    def train(self):
+        self.model(torch.ones(2, 4)).sum().backward()
+        if self.local_rank == 0:
+            self.save()
+
+
+dist.init_process_group("gloo")
+Trainer().train()
+"""
+
+
+def test_one_rank_of_each_node_still_saves(tmp_path: Path, ranks: Ranks) -> None:
+    after = only_change(planned(tmp_path, _OF_NODES))
+    assert "self.model, options=StateDictOptions(full_state_dict=True)\n" in after
+    assert "if dist.get_node_local_rank(dist.get_rank()) != 0:\n            return\n" in after
+    assert not report(ranks.run(after, process_group=False))
