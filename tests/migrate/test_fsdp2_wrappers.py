@@ -684,6 +684,38 @@ main(argparse.ArgumentParser().parse_args())
         assert "clip_grad_norm_(model.parameters(), 1.0)" in only_change(plan)
 
 
+@pytest.mark.parametrize("mode", ["", "if flag:\n    "])
+def test_a_root_is_resharded_before_its_optimizer_state_is_taken(mode: str, tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+
+def evaluate(model):
+    with torch.no_grad():
+        return model(torch.ones(2, 4))
+
+
+def save(model, optimizer):
+    torch.save(FSDP.optim_state_dict(model, optimizer), "a.pt")
+
+
+model = nn.Linear(4, 4)
+{mode}model = FSDP(model)
+{_OPTIMIZER}
+evaluate(model)
+save(model, optimizer)
+"""
+    plan = planned(tmp_path, text)
+    lines = only_change(plan).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.strip() == "model.reshard()")
+    assert "get_optimizer_state_dict(" in lines[at + 1]
+    assert (lines[at - 1] == "    if isinstance(model, FSDPModule):") is bool(mode)
+
+
+def test_a_policy_that_a_function_makes_may_be_none(tmp_path: Path) -> None:
+    line = "model = FSDP(model, mixed_precision=policy_of(config))"
+    after = only_change(planned(tmp_path, f"{_HEAD}from lib import policy_of\n\n{line}\n"))
+    assert "mp_policy = policy_of(config) or MixedPrecisionPolicy()\n" in after
+
+
 def test_a_docstring_selects_nothing_by_a_name_of_fsdp1(tmp_path: Path) -> None:
     text = f'"""FSDP names it layers.0._fsdp_wrapped_module.weight"""\n{_HEAD}\n'
     assert planned(tmp_path, f"{text}model = FSDP(nn.Linear(4, 4))\n").is_complete
