@@ -716,6 +716,31 @@ def test_a_policy_that_a_function_makes_may_be_none(tmp_path: Path) -> None:
     assert "mp_policy = policy_of(config) or MixedPrecisionPolicy()\n" in after
 
 
+def test_a_model_that_a_function_is_given_is_called(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer.forward(x)
+
+
+def loss(model, batch):
+    return model.forward(batch).mean()
+
+
+model = FSDP(Net())
+"""
+    asked = planned(tmp_path, text).of(Question)
+    assert [(entry.line, entry.key) for entry in asked] == [(16, "train.py:16:forward")]
+    after = {answer: planned(tmp_path, text, {asked[0].key: answer}) for answer in ("yes", "no")}
+    assert "return model(batch).mean()" in only_change(after["yes"])
+    assert "return model.forward(batch).mean()" in only_change(after["no"])
+
+
 def test_a_docstring_selects_nothing_by_a_name_of_fsdp1(tmp_path: Path) -> None:
     text = f'"""FSDP names it layers.0._fsdp_wrapped_module.weight"""\n{_HEAD}\n'
     assert planned(tmp_path, f"{text}model = FSDP(nn.Linear(4, 4))\n").is_complete
