@@ -1300,6 +1300,19 @@ torch.save(optimizer.state_dict(), "a.pt")
     assert "optimizer.state_dict()" not in only_change(planned(tmp_path, text.replace(load, "")))
 
 
+def test_a_forward_of_one_rank_is_said(tmp_path: Path) -> None:
+    text = f"""{_HEAD}import torch.distributed as dist
+
+model = FSDP(nn.Linear(4, 4))
+{_OPTIMIZER}
+if dist.get_rank() == 0:
+    model(torch.ones(2, 4))
+"""
+    (said,) = (e for e in planned(tmp_path, text).of(Change) if e.found.what.startswith("keep"))
+    assert said.found.what == "keep `model(torch.ones(2, 4))`"
+    assert said.found.differs.endswith("and the job hangs, as under FSDP1")
+
+
 def test_a_load_of_a_raw_state_stays_if_a_save_does(tmp_path: Path) -> None:
     text = f"""{_HEAD}import torch.distributed as dist
 
