@@ -71,9 +71,15 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return Run(capsys)
 
 
-def test_without_yes_nothing_is_written(script: Path, run: Run) -> None:
+_TOLD = (
+    "Nothing was written: --yes --verify writes what a run proves, --unproven writes without a "
+    "proof.\n"
+)
+
+
+def test_nothing_is_written_that_is_neither_proven_nor_wanted_so(script: Path, run: Run) -> None:
     script.write_text(_PLAIN)
-    for options in ([], ["--diff"]):
+    for options in ([], ["--yes"], ["--diff"]):
         ran = run("fsdp2", "train.py", *options)
         assert ran.out == (
             "train.py\n"
@@ -82,22 +88,22 @@ def test_without_yes_nothing_is_written(script: Path, run: Run) -> None:
             "Not proven: only a run tells whether it trains the same; --verify makes one.\n"
             f"{_DIFF}"
         )
-        told = "" if options else "Nothing was written; run with --yes to write.\n"
+        told = "" if "--diff" in options else _TOLD
         assert (ran.code, ran.err, script.read_text()) == (1, told, _PLAIN)
 
 
-def test_yes_writes_and_the_second_run_has_nothing_to_do(script: Path, run: Run) -> None:
+def test_what_is_written_has_nothing_left_to_migrate(script: Path, run: Run) -> None:
     script.write_text(_PLAIN)
-    ran = run("fsdp2", "train.py", "--yes")
+    ran = run("fsdp2", "train.py", "--unproven")
     assert (ran.code, ran.out.splitlines()[-1]) == (0, "Wrote 1 file.")
-    again = run("fsdp2", "train.py", "--yes")
+    again = run("fsdp2", "train.py", "--unproven")
     assert (again.code, again.out) == (0, "Nothing to migrate.\n")
 
 
 def test_a_program_is_changed_completely_or_not_at_all(script: Path, run: Run) -> None:
     text = f"{_PLAIN}other = FSDP(net, **settings())\n"
     script.write_text(text)
-    ran = run("fsdp2", "train.py", "--yes")
+    ran = run("fsdp2", "train.py", "--unproven")
     assert ran.code == 1
     assert (
         "      4  unchanged: `FSDP(net, **settings())`: `**settings()` hides the arguments; "
@@ -124,7 +130,7 @@ def test_questions_are_answered_by_a_file_or_by_yes(script: Path, run: Run, tmp_
     told = run("fsdp2", "train.py", "--answers", "answers.toml")
     assert "+    fully_shard(model, reshard_after_forward=False)\n" in told.out
     assert "fsdplint: train.py:9:x: nothing asks for this answer\n" in told.err
-    taken = run("fsdp2", "train.py", "--yes")
+    taken = run("fsdp2", "train.py", "--yes", "--unproven")
     assert taken.out.startswith(
         "train.py:5:sharding-strategy: Which strategy does `strategy` select? full-shard\n"
     )
@@ -162,6 +168,12 @@ def test_a_file_that_cannot_be_read_is_an_error(
     if text is not None:
         script.write_text(text)
     assert run("fsdp2", "train.py") == (2, "", f"fsdplint: {said}\n")
+
+
+@pytest.mark.parametrize("other", ["--verify", "--diff"])
+def test_what_is_written_unproven_is_neither_proven_nor_shown(other: str, run: Run) -> None:
+    said = f"fsdplint: --unproven writes; it does not go with {other}\n"
+    assert run("fsdp2", "train.py", "--unproven", other) == (2, "", said)
 
 
 def test_files_of_two_projects_are_an_error(script: Path, run: Run, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ranks import Ranks, report
 
 from fsdplint.migrate.ddp import DDP
 from fsdplint.migrate.plan import Plan, make_plan
-from fsdplint.migrate.step import Change, Kept, Question
+from fsdplint.migrate.step import Kept, Question
 from fsdplint.migrate.text import plan_as_text
 
 _HEAD = """\
@@ -31,15 +31,27 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("gloo")
 model = nn.Linear(4, 4)
 """
+_COPY = '''\
+def copy_buffers(model, *_):
+    """Give every rank the buffers of rank 0 if they may differ, as DistributedDataParallel does."""
+    if getattr(model, "buffers_may_differ", True):
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+    model.buffers_may_differ = torch.is_grad_enabled()
+
+
+'''
 _HEAD_AFTER = _HEAD.replace(
-    "from torch.nn.parallel import DistributedDataParallel as DDP",
-    "from torch.distributed.fsdp import fully_shard",
+    "from torch.nn.parallel import DistributedDataParallel as DDP\n\n",
+    f"from torch.distributed.fsdp import fully_shard\n\n\n{_COPY}",
 )
-_SHARDED = """\
+_SHARDED_ALONE = """\
 for tensor in (*model.parameters(), *model.buffers()):
     dist.broadcast(tensor.detach(), src=0)
 fully_shard(model)
 """
+_HOOK = "model.register_forward_pre_hook(copy_buffers)\n"
+_SHARDED = _HOOK + _SHARDED_ALONE
 _FULL = "options=StateDictOptions(full_state_dict=True, cpu_offload=True)"
 
 
@@ -65,6 +77,12 @@ _PROGRAMS = {
         "if next(model.parameters()).is_cuda:\n"
         f"    torch.cuda.set_device(next(model.parameters()).device)\n{_SHARDED}",
     ),
+    "devices that a variable holds": (
+        "ids = [int(os.environ['LOCAL_RANK'])]\nmodel = DDP(model, ids)\n",
+        "ids = [int(os.environ['LOCAL_RANK'])]\n"
+        "if next(model.parameters()).is_cuda:\n"
+        f"    torch.cuda.set_device(next(model.parameters()).device)\n{_SHARDED}",
+    ),
     "the current device": (
         "torch.cuda.set_device(os.environ['LOCAL_RANK'])\nmodel = DDP(model, device_ids=[0])\n",
         f"torch.cuda.set_device(os.environ['LOCAL_RANK'])\n{_SHARDED}",
@@ -86,7 +104,7 @@ _PROGRAMS = {
     ),
     "weights that are not broadcast": (
         "model = DDP(model, None, None, 0, True, False)\n",
-        "fully_shard(model)\n",
+        f"{_HOOK}fully_shard(model)\n",
     ),
     "an optimizer that is built before": (
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nmodel = DDP(model)\n",
@@ -134,6 +152,7 @@ for last in (False, True):
         model = DDP(model)
         kind = torch.optim.SGD
         optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), kind, lr=0.1)
+        optimizer.consolidate_state_dict(to=0)
         """,
         f"""\
 {_SHARDED}kind = torch.optim.SGD
@@ -155,11 +174,14 @@ optimizer = kind(model.parameters(), lr=0.1)
         f"""\
 ddp = "RANK" in os.environ
 if ddp:
-{indent(_SHARDED, "    ")}optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{indent(_SHARDED_ALONE, "    ")}optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 if os.path.exists("old.pt"):
     state = torch.load("old.pt")
     optimizer.param_groups[0]["lr"] = state["lr"]
 state = None
+# wrap
+if ddp:
+    {_HOOK}\
 """,
     ),
 }
@@ -320,7 +342,7 @@ if __name__ == "__main__":
 
 def test_a_trainer_is_sharded_before_its_optimizer_and_saves_on_every_rank(tmp_path: Path) -> None:
     after = migrated(tmp_path, planned(tmp_path, _TRAINER))
-    assert "        self.optimizer = optimizer\n\n    def save" in after
+    assert f"        self.optimizer = optimizer\n        self.{_HOOK}\n    def save" in after
     assert (
         f"""\
         state_dict = get_model_state_dict(
@@ -639,13 +661,51 @@ def test_the_plan_tells_that_only_the_root_is_sharded(tmp_path: Path) -> None:
     assert said == [True, False]
 
 
-def test_the_plan_tells_what_differs(tmp_path: Path) -> None:
-    plan = planned(tmp_path, f"{_HEAD}model = DDP(model)\n")
-    (entry,) = plan.of(Change)
-    assert isinstance(entry.found, Change)
-    assert entry.found.differs.startswith("buffers that change in training, such as BatchNorm's")
+_NORMALIZED = """\
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(rank)
+losses = []
+for epoch in range(2):
+    model.train()
+    for step in range(3):
+        loss = model(torch.randn(4, 4)).pow(2).mean() + model(torch.rand(4, 4)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval()
+    with torch.no_grad():
+        for batch in range(1 + rank):
+            losses.append(model(torch.ones(2, 4)).mean())
+torch.save(losses, f"{sys.argv[1]}{rank}.pt")
+"""
+
+
+def test_all_ranks_evaluate_with_the_buffers_of_rank_0(tmp_path: Path, ranks: Ranks) -> None:
+    after = migrated(tmp_path, planned(tmp_path, _NORMALIZED))
+    for text, name in ((_NORMALIZED, "before"), (after, "after")):
+        run = ranks.run(text, arguments=[str(tmp_path / name)], process_group=False)
+        assert not report(run)
+    for rank in (0, 1):
+        before, new = (torch.load(tmp_path / f"{name}{rank}.pt") for name in ("before", "after"))
+        assert len(before) == 2 * (1 + rank)
+        torch.testing.assert_close(new, before, rtol=1e-5, atol=1e-6)
+
+
+def test_buffers_that_ddp_does_not_copy_are_not_copied(tmp_path: Path) -> None:
     plan = planned(tmp_path, f"{_HEAD}model = DDP(model, broadcast_buffers=False)\n")
-    assert [e.found.differs for e in plan.of(Change) if isinstance(e.found, Change)] == [""]
+    head = _HEAD_AFTER.replace(f"\n{_COPY}", "")
+    assert migrated(tmp_path, plan) == head + _SHARDED_ALONE
 
 
 _NET = """\
@@ -940,7 +1000,9 @@ if dist.get_rank() == 0:
 
 def test_a_moving_average_is_sharded_like_its_model(tmp_path: Path, ranks: Ranks) -> None:
     after = migrated(tmp_path, planned(tmp_path, _AVERAGED))
-    shards = _SHARDED.replace("model", "net") + _SHARDED.replace("model", "mean")
+    shards = _SHARDED.replace("model", "net") + _SHARDED_ALONE.replace("model", "mean").replace(
+        "(mean)", "(mean, reshard_after_forward=True)"
+    )
     assert f"mean = copy.deepcopy(net)  # a moving average\n{shards}" in after
     files = [str(tmp_path / name) for name in ("before.pt", "after.pt")]
     for text, file in zip((_AVERAGED, after), files, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from plans import answered, only_change, plan_of
 from ranks import Ranks, report
 
+from fsdplint.migrate.changed_in_forward import INSIDE
 from fsdplint.migrate.single import SINGLE
 from fsdplint.migrate.step import Change, Kept, Question
 
@@ -241,6 +243,12 @@ def test_batches_without_a_loader_differ_by_seed(tmp_path: Path) -> None:
     line = "fully_shard(model)\n    torch.manual_seed(torch.initial_seed() + dist.get_rank())\n"
     assert line in after
     assert "manual_seed(torch.initial" not in migrated(tmp_path, text, random_batches="leave")
+    plan = answered(SINGLE, tmp_path / "train.py", random_batches="reseed")
+    found = [each.found for each in plan.of(Change) if isinstance(each.found, Change)]
+    assert (
+        "each rank goes through all of the data, and a step uses one batch of each rank; "
+        "random numbers after this differ from those of the program before"
+    ) in [each.differs for each in found]
 
 
 _DEVICES = {
@@ -254,6 +262,8 @@ _DEVICES = {
     "with torch.cuda.device(args.gpu): pass": "with torch.cuda.device("
     "torch.cuda.current_device()): pass",
     "model = nn.DataParallel(model)": "",
+    "nn.parallel.data_parallel(model, data, range(args.gpu))": "model(data)",
+    "nn.parallel.data_parallel(model, (data,), range(args.gpu))": "model(data,)",
     'os.environ["CUDA_VISIBLE_DEVICES"] = "1"': "",
     'os.environ["CUDA_VISIBLE_DEVICES"] = args.output': 'os.environ["CUDA_VISIBLE_DEVICES"] = '
     "args.output",
@@ -352,6 +362,15 @@ _KEPT = {
 def test_what_is_not_known_is_kept(tmp_path: Path, change: tuple[str, str]) -> None:
     plan = planned(tmp_path, _BEFORE.replace(*change))
     assert [e.found.reason for e in plan.of(Kept) if isinstance(e.found, Kept)] == [_KEPT[change]]
+
+
+def test_a_model_that_is_copied_to_other_gpus_is_kept(tmp_path: Path) -> None:
+    copied = "copies = nn.parallel.replicate(model, [0, 1])"
+    text = _BEFORE.replace("            loss = ", f"            {copied}\n            loss = ")
+    (tmp_path / "train.py").write_text(text)
+    (kept,) = answered(SINGLE, tmp_path / "train.py").of(Kept)
+    assert isinstance(kept.found, Kept)
+    assert kept.found.reason == "it would copy a sharded model to other GPUs; remove it"
 
 
 def test_other_scripts_that_share_a_module_do_not_change(tmp_path: Path) -> None:
@@ -785,6 +804,49 @@ def test_ranks_decide_alike_by_an_evaluation(tmp_path: Path, decides: str) -> No
     assert mended in after
     assert after.count("mean_over_ranks(") == 1 + mended.count("mean_over_ranks(")
     assert "            if dist.get_rank() == 0:\n                torch.save(state_dict, " in after
+
+
+_GUESSING = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 2))
+
+    def forward(self, x):
+        return self.layers(x)
+
+    def guess(self, x):
+        return self.layers(x)
+
+
+"""
+
+
+def test_ranks_decide_alike_by_what_a_method_of_the_model_computes(tmp_path: Path) -> None:
+    text = _NORMED.format(decides=_SAVES_BEST).replace("output = model(", "output = model.guess(")
+    text = text.replace("def evaluate", f"{_GUESSING}def evaluate")
+    text = re.sub(r"model = nn.*", "model = Net()", text)
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert 'register_fsdp_forward_method(model, "guess")' in after
+    assert _SCORED[_SAVES_BEST] in after
+
+
+def test_a_variable_that_is_only_called_alike_stays_as_it_is(tmp_path: Path) -> None:
+    text = _NORMED.format(decides=_SAVES_BEST)
+    spent = "def spent(best):\n    if best > 60:\n        best = best / 60\n    return best\n\n\n"
+    text = text.replace("def evaluate", f"{spent}def evaluate")
+    text = text.replace("    model.eval()\n", "    model.eval()\n    print(spent(time.time()))\n")
+    after = migrated(tmp_path, f"import time\n\n{text}", batch_size="divide")
+    assert spent in after and _SCORED[_SAVES_BEST] in after
+
+
+def test_ranks_decide_alike_what_a_function_gets(tmp_path: Path) -> None:
+    save = '    if better:\n        torch.save(model.state_dict(), "best.pt")\n'
+    decides = "        improved = score > best\n        save(model, improved)\n"
+    text = _NORMED.format(decides=decides)
+    text = text.replace("def evaluate", f"def save(model, better):\n{save}\n\ndef evaluate")
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert "        score = mean_over_ranks(score)\n        improved = score > best\n" in after
 
 
 def test_ranks_with_other_statistics_save_together(tmp_path: Path, ranks: Ranks) -> None:
@@ -1255,3 +1317,205 @@ def test_a_state_with_a_sharded_part_is_kept(tmp_path: Path) -> None:
     (entry,) = answered(SINGLE, tmp_path / "train.py").of(Kept)
     assert isinstance(entry.found, Kept)
     assert entry.found.what == "`whole.state_dict()`"
+
+
+_SHARED = """\
+import torch
+
+
+def save(model, path):
+    torch.save(model.state_dict(), path)
+
+
+def load(model, path):
+    model.load_state_dict(torch.load(path))
+"""
+_GUESSES = """\
+import sys
+
+import torch
+from files import load, save
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(4, 2)
+    save(model, sys.argv[1])
+    load(model, sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("uses", [False, True])
+def test_functions_of_states_still_work_in_scripts_without_ranks(
+    tmp_path: Path, ranks: Ranks, uses: bool
+) -> None:
+    (tmp_path / "files.py").write_text(_SHARED)
+    if uses:
+        (tmp_path / "guess.py").write_text(_GUESSES)
+    text = f"import files\n{_BEFORE}".replace(
+        "    torch.save(model.state_dict(), args.output)\n",
+        "    files.save(model, args.output)\n    files.load(model, args.output)\n",
+    )
+    (tmp_path / "train.py").write_text(text)
+    plan = answered(SINGLE, tmp_path / "train.py")
+    assert plan.is_complete
+    (after,) = [after for before, after in plan.files if before.path.endswith("files.py")]
+    assert ("if not dist.is_initialized() or dist.get_rank() == 0:" in after.text) is uses
+    assert ("broadcast_from_rank0" in after.text) is not uses
+    if uses:
+        (tmp_path / "files.py").write_text(after.text)
+        text = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{_GUESSES}"
+        arguments = [str(tmp_path / "guess.pt")]
+        assert not report(ranks.run(text, world_size=1, arguments=arguments, process_group=False))
+
+
+_LOADED = """\
+from torch.utils.data import DataLoader
+
+
+def loader_of(data, size):
+    return DataLoader(data, batch_size=size, shuffle=True)
+"""
+_COUNTED = """\
+from files import loader_of
+
+if __name__ == "__main__":
+    loader = loader_of(range(16), 4)
+    assert len(loader) == 4
+    assert sorted(each.item() for batch in loader for each in batch) == [*range(16)]
+"""
+
+
+def test_a_loader_still_works_in_scripts_without_ranks(tmp_path: Path, ranks: Ranks) -> None:
+    (tmp_path / "files.py").write_text(_LOADED)
+    (tmp_path / "count.py").write_text(_COUNTED)
+    text = _BEFORE.replace("DataLoader(data, batch_size=args.", "loader_of(data, args.")
+    (tmp_path / "train.py").write_text(f"from files import loader_of\n{text}")
+    plan = answered(SINGLE, tmp_path / "train.py", batch_size="divide")
+    assert plan.is_complete
+    for before, after in plan.files:
+        Path(before.path).write_text(after.text)
+    files, script = ((tmp_path / name).read_text() for name in ("files.py", "train.py"))
+    assert files.endswith(
+        "    return DataLoader(\n"
+        "        data,\n"
+        "        batch_size=size // (dist.get_world_size() if dist.is_initialized() else 1),\n"
+        "        shuffle=not dist.is_initialized(),\n"
+        "        sampler=DistributedSampler(data) if dist.is_initialized() else None,\n"
+        "    )\n"
+    )
+    assert "        loader.sampler.set_epoch(epoch)\n" in script
+    again = answered(SINGLE, tmp_path / "train.py", batch_size="divide")
+    assert not again.files and not again.of(Kept)
+    found = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
+    for each, size in ((_COUNTED, 1), (script, 2)):
+        arguments = ["--output", str(tmp_path / "model.pt")] if size > 1 else []
+        run = ranks.run(found + each, world_size=size, arguments=arguments, process_group=False)
+        assert not report(run)
+
+
+def test_a_forward_that_clears_gradients_is_kept(tmp_path: Path) -> None:
+    text = _BEFORE.replace("        return self.head(x)", "        self.zero_grad()\n" + _HEADED)
+    (tmp_path / "train.py").write_text(text.replace("            model.zero_grad()\n", ""))
+    (kept,) = answered(SINGLE, tmp_path / "train.py").of(Kept)
+    assert isinstance(kept.found, Kept)
+    assert kept.found.what == "`self.zero_grad()`"
+
+
+_HEADED = "        return self.head(x)"
+_ADDED_UP = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        self.zero_grad()
+        return self.layer(x)
+
+
+model = fully_shard(Net())
+for step in (1, 2):
+    model(torch.ones(1, 4)).sum().backward()
+    grad = model.layer.weight.grad.full_tensor()
+    assert torch.equal(grad, torch.full((4, 4), float(step))), "cleared"
+"""
+
+
+def test_gradients_add_up_that_a_forward_clears(ranks: Ranks) -> None:
+    assert not report(ranks.run(_ADDED_UP))
+
+
+def test_the_groups_of_an_optimizer_are_read_without_a_gather(tmp_path: Path) -> None:
+    line = 'rate = optimizer.state_dict()["param_groups"][0]["lr"]'
+    text = _BEFORE.replace("optimizer.step()\n", f"optimizer.step()\n            {line}\n")
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert f"            optimizer.step()\n            {line}\n" in after
+
+
+_NORM = """\
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(4))
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("ready", torch.zeros(1))
+
+    def start(self, x):
+        with torch.no_grad():
+            CHANGE
+            self.ready += 1
+
+    def forward(self, x):
+        if not self.ready:
+            self.start(x)
+        return self.layer(x) + self.bias
+
+
+"""
+_CHANGED = {
+    "self.bias.data.copy_(x.mean(0))": True,
+    "self.bias.copy_(x.mean(0))": True,
+    "self.bias.data = x.mean(0)": True,
+    "self.layer.weight.data.mul_(0.5)": True,
+    'weight = getattr(self.layer, f"wei{"ght"}"); weight.data = weight.data * 2': True,
+    "self.ready.data.copy_(torch.ones(1))": False,
+    "self.ready.mul_(2)": False,
+    "self.bias.requires_grad_(True)": False,
+}
+
+
+@pytest.mark.parametrize("change", _CHANGED)
+def test_parameters_that_a_forward_changes_are_kept(tmp_path: Path, change: str) -> None:
+    norm = _NORM.replace("CHANGE", change)
+    text = _BEFORE.replace("class Net", f"{norm}class Net")
+    text = text.replace("self.head = nn.Linear(4, 2)", "self.head = nn.Linear(4, 2)\n" + _NORMS)
+    text = text.replace("return self.head(x)", "return self.head(self.norm(x))")
+    (tmp_path / "train.py").write_text(text)
+    found = [each.found for each in answered(SINGLE, tmp_path / "train.py").of(Kept)]
+    assert [each.reason for each in found if isinstance(each, Kept)] == [INSIDE] * _CHANGED[change]
+
+
+_NORMS = "        self.norm = Norm()"
+
+
+_LOG = """\
+class Log(SummaryWriter):
+    def __init__(self, folder):
+        super().__init__(folder)
+
+
+"""
+
+
+def test_a_class_derived_from_a_writer_logs_on_one_rank(tmp_path: Path) -> None:
+    text = f"from torch.utils.tensorboard import SummaryWriter\n{_BEFORE}"
+    text = text.replace("class Net", f"{_LOG}class Net")
+    text = text.replace(
+        "    torch.manual_seed(0)\n", '    torch.manual_seed(0)\n    log = Log("a")\n'
+    )
+    after = migrated(tmp_path, text, batch_size="divide")
+    assert "super().__init__(folder if dist.get_rank() == 0 else tempfile.mkdtemp())" in after

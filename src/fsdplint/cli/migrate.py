@@ -35,6 +35,7 @@ class Options:
     yes: bool
     answers: str | None
     proving: bool
+    unproven: bool
     nproc: int
     verify_args: str
     steps: str
@@ -67,7 +68,10 @@ def _command(name: str) -> click.Command:
     @click.argument("paths", nargs=-1, required=True, type=click.Path())
     @click.option("--diff", is_flag=True, help="Show the plan and the diff; write nothing.")
     @click.option(
-        "-y", "--yes", is_flag=True, help="Take the first answer to each question; write."
+        "-y",
+        "--yes",
+        is_flag=True,
+        help="Take the first answer to each question; write what --verify proves.",
     )
     @click.option(
         "--answers", type=click.Path(), help="Read the answers to questions from this TOML file."
@@ -78,6 +82,7 @@ def _command(name: str) -> click.Command:
         is_flag=True,
         help="Write only if PATHS[0] trains the same before and after on several ranks.",
     )
+    @click.option("--unproven", is_flag=True, help="Write without a proof.")
     @click.option("--nproc", default=2, show_default=True, help="Ranks that --verify uses.")
     @click.option("--verify-args", default="", help="The script's own arguments, for --verify.")
     @click.option("--steps", default="", help="Optimizer steps that --verify runs, or all.")
@@ -91,8 +96,8 @@ def _command(name: str) -> click.Command:
 
 _HELP = (
     "Print a plan: what changes where, what cannot be decided, and what has to be changed by hand. "
-    "Then print the diff and ask before writing. A program that cannot be migrated completely is "
-    "not changed at all."
+    "Then print the diff, and ask before writing what no run has proven. A program that cannot be "
+    "migrated completely is not changed at all."
 )
 
 
@@ -103,6 +108,9 @@ def _run(migration: Migration, paths: tuple[str, ...], options: Options) -> int:
     from fsdplint.migrate.step import MigrationError
     from fsdplint.migrate.text import plan_as_text, summary
 
+    if options.unproven and (options.proving or options.diff):
+        other = "--verify" if options.proving else "--diff"
+        raise click.UsageError(f"--unproven writes; it does not go with {other}")
     try:
         plan = _planned(migration, paths, options)
     except MigrationError as error:
@@ -188,12 +196,16 @@ def _show_diff(plan: Plan) -> None:
 
 
 def _agreed(options: Options) -> bool:
-    if options.yes:
+    if options.unproven or (options.yes and options.proving):
         return True
     if sys.stdin is None or not sys.stdin.isatty():
-        click.echo("Nothing was written; run with --yes to write.", err=True)
+        click.echo(
+            "Nothing was written: --yes --verify writes what a run proves, --unproven writes "
+            "without a proof.",
+            err=True,
+        )
         return False
-    return click.confirm("Write these changes?")
+    return click.confirm(f"Write these changes{'' if options.proving else ' without a proof'}?")
 
 
 def _proved(migration: Migration, plan: Plan, script: str, options: Options) -> bool:

@@ -175,8 +175,20 @@ class Program:
         return f"{self._subject(guard)} {self.text(guard.path, guard.test)}"
 
     def is_rank_test(self, guard: Guard) -> bool:
-        """True if only some ranks take a branch, or its words suggest that."""
-        return guard.divergent or means_rank(self.words(guard))
+        """True if only some ranks take a branch, or its words suggest that.
+
+        A test above a sharding call lets all ranks pass, such as ``"LOCAL_RANK" in environ``.
+        """
+        passed = (guard.test, guard.taken) in self._above_sharding
+        return guard.divergent or (not passed and means_rank(self.words(guard)))
+
+    @cached_property
+    def _above_sharding(self) -> frozenset[tuple[ir.Node, bool]]:
+        """The tests that lead to a sharding call, with their outcomes."""
+        if self.whole is not None:
+            return self.whole._above_sharding
+        shards = (shard for trace in self.traces for shard in trace.of(Shard))
+        return frozenset((guard.test, guard.taken) for s in shards for guard in s.site.guards)
 
     # Feasibility
 

@@ -21,6 +21,7 @@ from fsdplint.fixes.conditions import Condition, conditions, runs_once
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import clash, dotted, fresh, written_between
 from fsdplint.knowledge.checkpoints import HELPERS
+from fsdplint.knowledge.launch import TELL_LOCAL
 from fsdplint.knowledge.names import DISTRIBUTED
 
 _REPEATS = (ir.For, ir.While, ir.Comprehension, ir.Lambda, ir.Function)
@@ -53,6 +54,7 @@ def gather_state(
     states: Sequence[GatheredState],
     guards: Sequence[ir.If],
     *,
+    several: bool = False,
     rank_zero: bool = False,
     every_time: bool = False,
     alone: bool = False,
@@ -62,6 +64,7 @@ def gather_state(
     Args:
         guards: the if statements by which only one rank reaches ``write``: around it, or before it
             with a body that leaves. If there is none, ``write`` gets a new one.
+        several: other ranks than rank 0 may pass ``guards``, so that they need the state, too.
         rank_zero: only some ranks call this function, so a gather in it would hang.
         every_time: gather also where other conditions decide that nothing is written, unless that
             would be in each training step.
@@ -84,7 +87,7 @@ def gather_state(
         place = code.statement(code.parent(place))
     _check_taken_to_save(code, states, place, write, guards)
     imports = Imports(code, write)
-    lines, replaced = _gathers(code, states, imports, write, place)
+    lines, replaced = _gathers(code, states, imports, write, place, everywhere=several)
     if guards:
         lines = _when_saving(code, guarded, place, write, guards, lines, every_time)
         edits = _put(code, place, lines)
@@ -171,6 +174,8 @@ def _gathers(
     imports: Imports,
     use: ir.Expr,
     place: ir.Stmt,
+    *,
+    everywhere: bool = False,
 ) -> tuple[list[str], list[Edit]]:
     """Return the assignments to put before ``place``, and the edits that use their results.
 
@@ -179,8 +184,9 @@ def _gathers(
     """
     names: dict[str, str] = {}
     edits = []
-    for state in states:
-        text = _call(imports, state)
+    # That of a model first: it reshards what an evaluation leaves whole, on which others fail.
+    for state in sorted(states, key=lambda each: each.optimizer is not None):
+        text = _call(imports, state, everywhere=everywhere)
         if state.node.start >= place.start:
             _check_available(code, state, place)
             if text not in names:
@@ -371,7 +377,19 @@ def gathered_write(program: Program, fact: ShardedWrite) -> Fix | Declined:
     local = local_tests(code, site, fact.guards)
     alone = may_be_alone(program, site)
     rank_zero = len(local) < len(fact.guards)
-    return gather_state(code, write, states, local, rank_zero=rank_zero, alone=alone)
+    several = several_pass(fact.guards)
+    return gather_state(
+        code, write, states, local, several=several, rank_zero=rank_zero, alone=alone
+    )
+
+
+def several_pass(guards: Sequence[Guard]) -> bool:
+    """True if there are ``guards`` and others than rank 0 of the whole run may pass all of them.
+
+    The rank among those of one node is 0 on each node.
+    """
+    one = (each.ranks == {0} and TELL_LOCAL.isdisjoint(each.rank_sources) for each in guards)
+    return bool(guards) and not any(one)
 
 
 def local_tests(code: Code, site: Site, guards: Sequence[Guard]) -> list[ir.If]:
@@ -384,12 +402,36 @@ def local_tests(code: Code, site: Site, guards: Sequence[Guard]) -> list[ir.If]:
 def model_name(
     program: Program, trace: Trace, site: Site, model: Object, optimizer: Object
 ) -> str | None:
-    """Return the name of an optimizer's model in the function of the call at ``site``."""
-    for call in trace.of(Call):
-        if call.names and (call.site.node, call.site.calls) == (site.node, site.calls):
-            for name, item in call.names.items():
-                if item is model:
-                    return name
+    """Return the text of an optimizer's module in the function of the call at ``site``.
+
+    That is ``model`` if no parameters show, and a list for those of several models.
+    """
+    models = list(dict.fromkeys(each.module for each in optimizer.captures)) or [model]
+    named = {
+        name: item
+        for call in trace.of(Call)
+        if call.names and (call.site.node, call.site.calls) == (site.node, site.calls)
+        for name, item in call.names.items()
+    }
+    around = [[each, *each.ancestors()] for each in models]
+    whole = [name for name, item in named.items() if all(item in each for each in around)]
+    if whole:
+        return min(whole, key=lambda name: around[0].index(named[name]))
+    texts = [
+        next((name for name, item in named.items() if item is each), None)
+        or _captured_name(program, site, each, optimizer)
+        for each in models
+    ]
+    if len(texts) == 1 or None in texts:
+        return texts[0] if len(texts) == 1 else None
+    imports = Imports(Code.of(program.tree(site.path)), site.node)
+    torch = imports.module("torch", "torch")
+    listed = f"{torch}.nn.ModuleList([{', '.join(filter(None, texts))}])"
+    return None if list(imports.edits()) else listed
+
+
+def _captured_name(program: Program, site: Site, model: Object, optimizer: Object) -> str | None:
+    """Return the name that a function takes an optimizer's parameters of ``model`` by."""
     for capture in optimizer.captures:
         taken = receiver(capture.source.node)
         here = capture.source.calls == site.calls and capture.module is model

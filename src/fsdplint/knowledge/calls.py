@@ -31,7 +31,13 @@ from fsdplint.knowledge.collectives import (
     TENSOR_COLLECTIVES,
 )
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, FSDP1_STATICS, WRAPPERS
-from fsdplint.knowledge.modules import ADDS_ADAPTERS, CHECKPOINTING, POLICY_FUNCTIONS, TAKES_WEIGHTS
+from fsdplint.knowledge.modules import (
+    ADDS_ADAPTERS,
+    AVERAGED_MODEL,
+    CHECKPOINTING,
+    POLICY_FUNCTIONS,
+    TAKES_WEIGHTS,
+)
 from fsdplint.knowledge.names import COMPOSABLE_CHECKPOINT, FSDP1, FSDP2_MODULE, FULLY_SHARD
 from fsdplint.knowledge.policies import BFLOAT16, FULL_PRECISION
 from fsdplint.knowledge.scaling import AUTOCASTS
@@ -148,10 +154,11 @@ REPOINTING_CALLS = frozenset(
     }
 )
 
-# Calls that copy a module deeply, with the keyword of what they copy.
-COPIES_MODULE: dict[str, str] = {
-    "copy.deepcopy": "x",
-    "torch.optim.swa_utils.AveragedModel": "model",
+# Calls that copy a module deeply, with the keyword of what they copy, and the attribute of the
+# result that holds the copy, "" if it is the copy itself.
+COPIES_MODULE: dict[str, tuple[str, str]] = {
+    "copy.deepcopy": ("x", ""),
+    AVERAGED_MODEL: ("model", "module"),
 }
 
 # Methods after which a unit's parameters are, or may be, no shards.

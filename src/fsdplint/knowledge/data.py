@@ -14,6 +14,11 @@ DATA_LOADERS = frozenset(
     }
 )
 DISTRIBUTED_SAMPLERS = frozenset({"torch.utils.data.DistributedSampler"})
+# Functions and classes that draw by numpy's numbers unless they get a `random_state`.
+SPLITS = frozenset(
+    f"sklearn.model_selection.{name}"
+    for name in ("train_test_split", "ShuffleSplit", "StratifiedShuffleSplit", "GroupShuffleSplit")
+)
 RANDOM_SPLIT = frozenset({"torch.utils.data.random_split"})
 BATCH_SAMPLERS = frozenset({"torch.utils.data.BatchSampler"})
 KEEPS_EPOCH = frozenset({"epoch", "set_epoch"})  # of a distributed sampler

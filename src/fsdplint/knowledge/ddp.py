@@ -11,6 +11,9 @@ from fsdplint.knowledge.collectives import DDP
 (CLASS,) = DDP
 # The wrapper of one process with several GPUs.
 DATA_PARALLEL = "torch.nn.DataParallel"
+# The same for one forward, as a function, and what copies a module to several GPUs for it.
+DATA_PARALLEL_FORWARD = "torch.nn.parallel.data_parallel"
+REPLICATE = "torch.nn.parallel.replicate"
 
 # Its parameters after the module, in the order of the positional ones.
 ARGUMENTS = (
@@ -48,6 +51,8 @@ REFUSED: dict[str, str] = {
 SYNC_ATTRIBUTE = "require_backward_grad_sync"
 # Only promises something to DDP.
 PROMISE = "_set_static_graph"
+# Gathers the state of a `ZeroRedundancyOptimizer` on one rank, before that saves it.
+CONSOLIDATES = "consolidate_state_dict"
 # Methods with no counterpart in FSDP2.
 METHODS: dict[str, str] = {
     "register_comm_hook": "FSDP2 has no such communication hook; remove it, or write one with "

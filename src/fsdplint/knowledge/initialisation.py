@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.knowledge.calls import COMPILE, INERT_METHODS, STATE_HELPERS
 from fsdplint.knowledge.checkpoints import LOAD, LOAD_STATE_DICT, SET_MODEL_STATE, SET_STATE
 from fsdplint.knowledge.collectives import CLIP_GRAD_NORM, PARALLELIZE_MODULE
+from fsdplint.knowledge.modules import AVERAGED_MODEL
 from fsdplint.knowledge.names import (
     COMPOSABLE_CHECKPOINT,
     FSDP1,
@@ -122,7 +123,7 @@ _KEEPING_CALLS = frozenset(
         PARALLELIZE_MODULE,
         "torch.nn.parallel.DistributedDataParallel",
         CLIP_GRAD_NORM,
-        "torch.optim.swa_utils.AveragedModel",
+        AVERAGED_MODEL,
         "typing.cast",
         "wandb.watch",
     }

@@ -23,6 +23,8 @@ _WITHOUT_PARAMETERS = re.compile(
     r"torch\.nn\.(?!Adaptive)\w*(Flatten|Identity|Loss|Sigmoid|Softmax|Tanh)$"
 )
 PARAMETER = "torch.nn.Parameter"
+# A module that averages the weights of another one.
+AVERAGED_MODEL = "torch.optim.swa_utils.AveragedModel"
 _NO_MODULES = frozenset({PARAMETER, "torch.nn.Buffer"})
 
 # Layers that hold parameters, whatever they are made with but for the switches below.

@@ -10,6 +10,7 @@ from fsdplint.knowledge.calls import (
     REPOINTING_CALLS,
     is_harmless,
 )
+from fsdplint.knowledge.launch import INIT
 from fsdplint.knowledge.names import offers_optimizers
 
 
@@ -191,6 +192,9 @@ _SETS_UP = {
 _SETS_UP_WRITTEN = re.compile(
     "|".join(rf"\b{package}\.([\w.]+\.)?({names.pattern})\b" for package, names in _SETS_UP.items())
 )
+_SETS_UP_NAMES = re.compile(
+    "|".join((INIT.rpartition(".")[2], *(n.pattern for n in _SETS_UP.values())))
+)
 # Functions of them that run code by its name.
 _RUN_OTHERS = frozenset(
     {
@@ -208,6 +212,11 @@ def sets_up(package: str, name: str) -> bool:
 def writes_set_up(text: str) -> bool:
     """Whether a file uses such a thing by its full name."""
     return _SETS_UP_WRITTEN.search(text) is not None
+
+
+def names_set_up(text: str) -> bool:
+    """Whether a file names such a thing, or what makes a process group, in any way."""
+    return _SETS_UP_NAMES.search(text) is not None
 
 
 def leaves_groups(package: str) -> bool:

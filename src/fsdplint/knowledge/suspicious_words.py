@@ -13,7 +13,7 @@ _RANK = re.compile(
 _RANK_COUNT = re.compile(r"world|size|gpu|proc|dist|devices|ranks", re.IGNORECASE)
 _SHARDING = re.compile(r"fsdp|fully_?shard|distributed", re.IGNORECASE)
 _PARALLEL = re.compile(
-    r"fsdp|ddp|dist(?!ill)|parallel|shard|strateg|zero(?!_?shot)|world|deepspeed|gpu|multi|single|backend|mode"
+    r"fsdp|ddp|dist(?!ill)|parallel|shard|strateg|zero(?!_?shot)|world|deepspeed|gpu|multi|single|backend|mode(?!l)"
     r"|wrap|engine|accelerat|megatron|replic|\btp\b|_tp|tp_|\bdp\b|dp_|version|fsdp2",
     re.IGNORECASE,
 )

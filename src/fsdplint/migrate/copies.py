@@ -23,29 +23,47 @@ _MIXED = (
 )
 
 
+# A forward without backward, as in an evaluation, otherwise leaves the weights of the root whole.
+_RESHARDS = "reshard_after_forward=True"
+
+
 def copies(context: Context) -> Iterator[Found]:
     """Yield a change for each copy of a model that is sharded later, which is sharded as well.
 
     Its weights then have the same shards as those of the model, so that they can be averaged.
     """
     program = context.program
-    seen: dict[ir.Node, tuple[Call, Shard]] = {}
+    seen: dict[ir.Node, tuple[str, str, Shard]] = {}
     for trace in program.traces:
         for call in trace.calls(*COPIES_MODULE):
-            module = call.argument(0, COPIES_MODULE[call.name])
-            if isinstance(call.result, Object) and unit_of(trace, call.result) is None:
+            keyword, attribute = COPIES_MODULE[call.name]
+            module, made = call.argument(0, keyword), call.result
+            held = made.attrs.get(attribute) if isinstance(made, Object) and attribute else made
+            if isinstance(held, Object) and unit_of(trace, held) is None:
                 own = [s for s in trace.of(Shard) if s.module is module and s.time > call.time]
-                seen.update({call.site.node: (call, own[-1])} if own else {})
-    for node, (call, shard) in seen.items():
-        code = Code.of(program.tree(call.site.path))
-        yield from attempt(code, node, partial(_sharded, code, call, shard))
+                path, node = _constructor(call)
+                seen.update({node: (path, attribute, own[-1])} if own else {})
+    for node, (path, attribute, shard) in seen.items():
+        code = Code.of(program.tree(path))
+        yield from attempt(code, node, partial(_sharded, code, node, attribute, shard))
 
 
-def _sharded(code: Code, call: Call, shard: Shard) -> Change:
-    statement = code.statement(call.site.node)
+def _constructor(call: Call) -> tuple[str, ir.Node]:
+    """Return the call that makes an object, rather than those of its bases' constructors."""
+    frames = (
+        (path, node)
+        for path, node in reversed(call.site.frames())
+        if not isinstance(node, ir.Call) or ir.last_name(node.func) != "__init__"
+    )
+    return next(frames)
+
+
+def _sharded(code: Code, copied: ir.Node, attribute: str, shard: Shard) -> Change:
+    statement = code.statement(copied)
     place = code.statement(shard.call) if shard.site.path == code.path else None
     targets = statement.targets if isinstance(statement, ir.Assign) else ()
     name = dotted(targets[0]) if len(targets) == 1 else None
+    name = f"{name}.{attribute}" if name and attribute else name
     if name is None or place is None or code.parent(place) is not code.parent(statement):
         raise NoFixError(
             "its weights are whole, and do not mix with the shards of the model; shard this copy "
@@ -55,12 +73,12 @@ def _sharded(code: Code, call: Call, shard: Shard) -> Change:
     above = [s for s in code.block(place).statements if s.end < place.start]
     loops = [s for s in above if isinstance(s, ir.For) and ".broadcast(" in code.slice(s)]
     used = code.slice(loops[-1].target) if loops else ""
-    lines = sharding_lines(code, imports, name, variable=used)
+    lines = sharding_lines(code, imports, name, variable=used, options=_RESHARDS)
     indent = code.indentation(place)
     text = "".join(indent + line + code.newline for line in lines)
     edit = code.insert_lines(code.after(place), text)
     what = f"shard `{name}` like the model, so that their weights have the same shards"
-    return Change(code.span(call.site.node), what, (edit,), (imports,))
+    return Change(code.span(copied), what, (edit,), (imports,))
 
 
 def mixed(context: Context) -> Iterator[Found]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
 from fsdplint.fixes.code import Code, is_docstring
+from fsdplint.fixes.imports import Imports
+from fsdplint.knowledge.names import DISTRIBUTED
 
 SHARD_BY_POLICY = "shard_by_policy"
 """It asks a wrap policy about each module, as FSDP1 does."""
@@ -28,3 +30,15 @@ def defined(code: Code, name: str, definition: str) -> Iterator[Edit]:
     blank = "\n" * sum(1 for line in above if line.strip()) if above[-1:] else ""
     text = (blank + definition).replace("    ", code.unit).replace("\n", code.newline)
     yield code.insert_lines(at, text)
+
+
+def defined_on_ranks(code: Code, name: str, definition: str) -> tuple[list[Edit], Imports]:
+    """Define a function that calls ``torch`` and ``dist``, by the names that the file has for them.
+
+    Functions of the file may import them themselves, by other names.
+    """
+    imports = Imports(code, code.module.body[-1])
+    for alias, module in (("dist", DISTRIBUTED), ("torch", "torch")):
+        if f"{alias}." in definition:
+            definition = definition.replace(f"{alias}.", f"{imports.module(module, alias)}.")
+    return list(defined(code, name, definition)), imports

@@ -29,6 +29,7 @@ from fsdplint.knowledge import dtensors as known
 from fsdplint.knowledge.calls import Generation
 from fsdplint.knowledge.names import is_optimizer
 from fsdplint.knowledge.tensors import IN_PLACE, TENSOR
+from fsdplint.migrate.changed_in_forward import INSIDE
 from fsdplint.migrate.modes import may_stay_whole
 from fsdplint.migrate.step import Change, Context, Found, attempt, kept
 from fsdplint.rules.sharded_reduction_read_locally import combine
@@ -69,10 +70,6 @@ _STALE = (
 )
 _HOOK = (
     "FSDP2 does not run this hook; do the same between backward and the optimizer's step by hand"
-)
-_INSIDE = (
-    "in a forward pass, a sharded model has whole copies of its parameters, and changes of them "
-    "are lost; change them after the optimizer's step by hand"
 )
 # Gathering the operands cures these.
 _CURED = frozenset({_WHOLE, _LOSS, _MIXED})
@@ -132,7 +129,7 @@ def _changed_inside(program: Program) -> Iterator[Found]:
             if unit is not None and unit.time < event.time and inside:
                 found[event.site.node] = event.site.path
     for node, path in found.items():
-        yield kept(Code.of(program.tree(path)), node, _INSIDE)
+        yield kept(Code.of(program.tree(path)), node, INSIDE)
 
 
 def _gathered(code: Code, node: ir.Node, place: _Place) -> Change:

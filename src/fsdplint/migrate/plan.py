@@ -369,12 +369,16 @@ def _edited(source: SourceFile, edits: Sequence[Edit]) -> SourceFile:
 
 
 def _together(changes: Iterable[Change]) -> list[Change]:
-    """Return changes that can be made in one pass; the others have their turn in the next."""
+    """Return changes that can be made in one pass; the others have their turn in the next.
+
+    One whose edits are all those of others is made by them.
+    """
     chosen: list[Change] = []
     taken: list[Edit] = []
     for change in changes:
         new = [edit for edit in change.edits if edit not in taken]
-        if not any(touch(edit, other) for edit in new for other in taken):
+        made = bool(change.edits) and not new
+        if not made and not any(touch(edit, other) for edit in new for other in taken):
             chosen.append(change)
             taken += new
     return chosen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from fsdplint.engine import ir
@@ -26,36 +26,48 @@ from fsdplint.knowledge.checkpoints import (
 )
 from fsdplint.knowledge.names import FSDP2_MODULE
 from fsdplint.migrate.modes import may_stay_whole, wraps_by_ddp
-from fsdplint.migrate.step import Change, Context, Found, attempt
+from fsdplint.migrate.step import Change, Context, Found, attempt, kept
 
 _RESHARD = "reshard"
+# They take gathered parameters for shards and fail, and those that shard them (torch 2.13).
+_FAIL = (SET_MODEL_STATE, GET_OPTIMIZER_STATE, SET_OPTIMIZER_STATE, SET_STATE)
+_SHARD = (_RESHARD, GET_MODEL_STATE, GET_STATE, "state_dict")
+_WHY = "the forward before this leaves the root unsharded; call `reshard()` on it first, by hand"
 _WHAT = "reshard the root, which the forward before this leaves unsharded"
-# Calls that fail on a root which is not sharded, and those that shard it. Source: torch 2.13.
-_FAILS = (SET_MODEL_STATE, GET_OPTIMIZER_STATE, SET_OPTIMIZER_STATE, SET_STATE)
-_SHARDS = (_RESHARD, GET_MODEL_STATE, GET_STATE, "state_dict")
 
 
 def reshards(context: Context) -> Iterator[Found]:
-    """Yield a change for each state of a model whose last forward had no backward.
+    """Yield a change for each state of a model whose last forward had no backward."""
+    for node, (path, may_be_whole) in _open(context.program).items():
+        code = Code.of(context.program.tree(path))
+        tested = may_be_whole or wraps_by_ddp(context)
+        yield from attempt(code, node, partial(_resharded, code, node, tested))
 
-    The helpers then fail, since they take the gathered parameters for shards.
+
+def left_open(context: Context) -> Iterator[Found]:
+    """Yield the states that still fail, in the result of a migration."""
+    for node, (path, may_be_whole) in _open(context.program).items():
+        code = Code.of(context.program.tree(path))
+        if _resharded(code, node, may_be_whole) is not None:
+            yield kept(code, node, _WHY)
+
+
+def _open(program: Program) -> Mapping[ir.Node, tuple[str, bool]]:
+    """Return the calls that fail on a root which is not sharded by then.
+
+    Each is with its file, and whether the program may run it on a model that nothing shards.
     """
-    found: dict[ir.Node, str] = {}
-    whole: set[ir.Node] = set()
-    for trace in context.program.traces:
-        for call in trace.calls(*_FAILS):
+    found: dict[ir.Node, tuple[str, bool]] = {}
+    for trace in program.traces:
+        for call in trace.calls(*_FAIL):
             model = call.argument(0, "model")
             if not isinstance(model, Object) or model.generation() is Generation.FSDP1:
                 continue
-            if _is_open(context.program, trace, model, call.time):
-                found[call.site.node] = call.site.path
-            shard = unit_of(trace, model)
-            if shard is not None and may_stay_whole(context.program, shard):
-                whole.add(call.site.node)
-    for node, path in found.items():
-        code = Code.of(context.program.tree(path))
-        may_be_whole = node in whole or wraps_by_ddp(context)
-        yield from attempt(code, node, partial(_resharded, code, node, may_be_whole))
+            if _is_open(program, trace, model, call.time):
+                shard = unit_of(trace, model)
+                may_be_whole = shard is not None and may_stay_whole(program, shard)
+                found[call.site.node] = (call.site.path, may_be_whole)
+    return found
 
 
 def _is_open(program: Program, trace: Trace, model: Object, time: int) -> bool:
@@ -65,7 +77,7 @@ def _is_open(program: Program, trace: Trace, model: Object, time: int) -> bool:
     # Of a forward without gradients, no backward reshards the root.
     recorded = gradient_mode(program, forwards[-1].site) not in NO_GRADIENTS
     closing = list(trace.calls(*BACKWARDS)) if recorded else []
-    closing += [c for c in trace.calls(*_SHARDS) if model in (c.receiver, c.argument(0, "model"))]
+    closing += [c for c in trace.calls(*_SHARD) if model in (c.receiver, c.argument(0, "model"))]
     return not any(forwards[-1].time < c.time < time for c in closing)
 
 

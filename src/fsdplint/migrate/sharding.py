@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from functools import partial
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import COMPOUND
@@ -24,6 +25,8 @@ def sharding_lines(
     equal: bool = False,
     variable: str = "",
     device: str = "",
+    hook: str = "",
+    options: str = "",
 ) -> list[str]:
     """Return lines that shard ``model``, which begins with the weights and buffers of rank 0.
 
@@ -32,13 +35,15 @@ def sharding_lines(
         variable: a name for the loop over tensors that is free, else one is chosen.
         device: what becomes the current device of the rank, on which the model is sharded; `OWN`
             for that of the model, if it is on a GPU.
+        hook: a function that is called before each forward.
+        options: further arguments of `fully_shard`.
     """
     shard = imports.name(*FULLY_SHARD.rsplit(".", 1))
-    lines = []
+    lines = [f"{model}.register_forward_pre_hook({hook})"] if hook else []
     if not equal:
         dist = imports.module(DISTRIBUTED, "dist")
         tensor = variable or fresh(code, imports.use, "tensor")
-        lines = [
+        lines += [
             f"for {tensor} in (*{model}.parameters(), *{model}.buffers()):",
             f"{code.unit}{dist}.broadcast({tensor}.detach(), src=0)",
         ]
@@ -47,11 +52,18 @@ def sharding_lines(
         text = f"{of}.device" if device == OWN else device
         first = [f"if {of}.is_cuda:"] if device == OWN else []
         lines[:0] = [*first, f"{code.unit * len(first)}{torch}.cuda.set_device({text})"]
-    return [*lines, f"{shard}({model})"]
+    return [*lines, f"{shard}({model}{', ' * bool(options)}{options})"]
 
 
 def unwrap(
-    code: Code, call: ir.Call, module: ir.Expr, imports: Imports, *, equal: bool, device: str = ""
+    code: Code,
+    call: ir.Call,
+    module: ir.Expr,
+    imports: Imports,
+    *,
+    equal: bool,
+    device: str = "",
+    hook: str = "",
 ) -> list[Edit]:
     """Return edits that replace ``call``, a wrapper's, by ``module``, which is sharded instead.
 
@@ -61,23 +73,24 @@ def unwrap(
         NoFixError: the call is not always made once.
     """
     statement = _simple_statement(code, call)
+    sharded = partial(sharding_lines, code, imports, equal=equal, device=device, hook=hook)
     outside = (call.start, module.start), (module.end, call.end)
     comments = [each for ends in outside for each in code.comments_in(*ends)]
     path, text = dotted(module), on_its_own(code.slice(module))
     target = _target(statement, call)
     if path is not None and path == target:
-        lines = [*comments, *sharding_lines(code, imports, path, equal=equal, device=device)]
+        lines = [*comments, *sharded(path)]
         return [code.edit(statement.start, statement.end, _joined(code, statement, lines))]
     replaced = code.edit(call.start, call.end, text)
     if path is None and target is not None:
-        lines = [*comments, *sharding_lines(code, imports, target, equal=equal, device=device)]
+        lines = [*comments, *sharded(target)]
         return [replaced, _inserted(code, statement, code.after(statement), lines)]
     first = []
     if path is None:
         path = fresh(code, call, "model")
         first = [f"{path} = {text}"]
         replaced = code.edit(call.start, call.end, path)
-    lines = [*comments, *first, *sharding_lines(code, imports, path, equal=equal, device=device)]
+    lines = [*comments, *first, *sharded(path)]
     return [_inserted(code, statement, code.extent(statement)[0], lines), replaced]
 
 

@@ -28,13 +28,15 @@ from fsdplint.fixes.gather_state import (
     gather_state,
     gathered_write,
     local_tests,
+    model_name,
     receiver,
+    several_pass,
 )
 from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.load_state import load_state
 from fsdplint.fixes.shard_blocks import module_argument
-from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.checkpoints import HELPERS, LOADS, SAVES
+from fsdplint.knowledge.calls import COMPILE, COMPILED, Generation
+from fsdplint.knowledge.checkpoints import HELPERS, LOADS, PLAIN_ENTRIES, SAVES
 from fsdplint.migrate.helpers import defined
 from fsdplint.migrate.step import Change, Context, Found, Kept, attempt, kept
 
@@ -48,14 +50,14 @@ _NAMED_DEFINITION = f'''def {_NAMED}(state, model, optimizer):
     """Return an optimizer state by parameter names, also if it was saved by numbers."""
     if not state or any(isinstance(key, str) for key in state["state"]):
         return state
-    names = {{parameter: name for name, parameter in model.named_parameters()}}
+    names = {{{{parameter: {{name}} for name, parameter in model.named_parameters()}}}}
     order = [names[each] for group in optimizer.param_groups for each in group["params"]]
     groups = [
-        {{**group, "params": [order[key] for key in group["params"]]}}
+        {{{{**group, "params": [order[key] for key in group["params"]]}}}}
         for group in state["param_groups"]
     ]
-    entries = {{order[key]: value for key, value in state["state"].items()}}
-    return {{"state": entries, "param_groups": groups}}
+    entries = {{{{order[key]: value for key, value in state["state"].items()}}}}
+    return {{{{"state": entries, "param_groups": groups}}}}
 
 
 '''
@@ -115,7 +117,16 @@ def loads(context: Context) -> Iterator[Found]:
         local = local_tests(code, use.call.site, use.guards)
         outside = len(local) < len(use.guards)
         alone = may_be_alone(program, use.call.site)
-        yield _loaded(code, use.node, use.model, use.optimizer, local, outside=outside, alone=alone)
+        yield _loaded(
+            *(code, use.node, use.model, use.optimizer, local),
+            outside=outside,
+            alone=alone,
+            compiled=_compiles(context),
+        )
+
+
+def _compiles(context: Context) -> bool:
+    return any(context.codes(COMPILE))
 
 
 def _loaded(
@@ -127,17 +138,21 @@ def _loaded(
     *,
     outside: bool = False,
     alone: bool = False,
+    compiled: bool = False,
 ) -> Found:
     """Load with the helper that gives each rank its shards, also what was saved without sharding.
 
     An optimizer's state then numbered its parameters, and the helper silently restores only those
-    that are named (run on torch 2.13).
+    that are named. Of a compiled model, it takes names without that of its attribute, and fails to
+    broadcast a state that other ranks have as well (run on torch 2.13).
     """
     span = code.span(call)
     adapted, extra = "{}", []
     if optimizer is not None:
         adapted = f"{_NAMED}({{}}, {model}, {optimizer})"
-        extra = list(defined(code, _NAMED, _NAMED_DEFINITION))
+        name = f'name.replace("{COMPILED}.", "")' if compiled else "name"
+        extra = list(defined(code, _NAMED, _NAMED_DEFINITION.format(name=name)))
+    alone |= compiled and not guards
     fix = load_state(
         code, call, model, optimizer, guards, rank_zero=outside, adapted=adapted, alone=alone
     )
@@ -174,14 +189,14 @@ def _unreached(context: Context) -> Iterator[Found]:
             known = names.get(code.slice(target))
             if known is None or known.start > node.start:
                 continue
-            yield from _unseen(code, node, known)
+            yield from _unseen(code, node, known, compiled=_compiles(context))
 
 
-def _unseen(code: Code, call: ir.Call, known: ShardedName) -> Iterator[Found]:
+def _unseen(code: Code, call: ir.Call, known: ShardedName, *, compiled: bool) -> Iterator[Found]:
     span = code.span(call)
     name = ir.last_name(call.func)
     if name == "load_state_dict" and known.model:
-        yield _loaded(code, call, known.model, known.optimizer)
+        yield _loaded(code, call, known.model, known.optimizer, compiled=compiled)
     elif name in ("load_state_dict", "state_dict"):
         what = "loads this state; load it" if name == "load_state_dict" else _TAKES
         reason = f"no analyzed path {what} by hand on every rank"
@@ -254,7 +269,7 @@ def _uses(program: Program, name: str, handled: set[ir.Node]) -> Iterator[_Use |
             continue  # its states are meant to be shards
         for call in trace.calls(name):
             node = call.site.node
-            if node in seen or not takes_shards(trace, call):
+            if node in seen or not takes_shards(trace, call) or _reads_groups(program, call):
                 continue
             try:
                 if node in several:
@@ -267,6 +282,13 @@ def _uses(program: Program, name: str, handled: set[ir.Node]) -> Iterator[_Use |
                     seen.add(node)
                     yield use
     yield from (each for node, each in unclear.items() if node not in seen)
+
+
+def _reads_groups(program: Program, call: Call) -> bool:
+    """True for an entry of the state without tensors, such as the groups of an optimizer."""
+    around = program.tree(call.site.path).parent(call.site.node)
+    key = around.index if isinstance(around, ir.Subscript) else None
+    return isinstance(key, ir.Constant) and key.value in PLAIN_ENTRIES
 
 
 def _several_kinds(program: Program, name: str) -> set[ir.Node]:
@@ -323,12 +345,9 @@ def _use(program: Program, trace: Trace, call: Call) -> _Use | None:
     text = program.text(call.site.path, target)
     if not _is_optimizer(call.receiver):
         return _Use(call, text, None, guards)
-    modules = [capture.module for capture in call.receiver.captures]
-    root = _only_root(trace)
-    modules = modules or ([] if root is None else [root.module])
-    around = [above for module in modules[:1] for above in (module, *module.ancestors())]
-    named = (name for name, item in call.names.items() if item in around)
-    model = next(named, None)
+    captured, root = call.receiver.captures, _only_root(trace)
+    owner = captured[0].module if captured else root and root.module
+    model = model_name(program, trace, call.site, owner, call.receiver) if owner else None
     if model is None:
         raise NoFixError(
             f"the model of `{text}` has no known name here; pass it to this function by hand"
@@ -367,7 +386,8 @@ def _gathered(program: Program, uses: Sequence[_Use]) -> Change:
     if local:
         if outer:
             raise NoFixError("several tests keep ranks from this; gather the state by hand")
-        fix = _made(gather_state(code, first.node, states, local, every_time=True))
+        several = several_pass(first.guards)
+        fix = _made(gather_state(code, first.node, states, local, several=several, every_time=True))
         return Change(code.span(first.node), what, fix.edits)
     if not outer:
         imports = Imports(code, first.node)

@@ -49,7 +49,7 @@ def copies(program: Program) -> Iterator[Copy]:
     """Yield deep copies of modules that surely are FSDP2 units or contain some."""
     for trace in program.traces:
         for call in trace.calls(*COPIES_MODULE):
-            module = call.argument(0, COPIES_MODULE[call.name])
+            module = call.argument(0, COPIES_MODULE[call.name][0])
             if isinstance(module, Object) and module not in trace.picked:
                 shards = [s for s in _units_in(trace, module, call) if _both(program, call, s)]
                 if shards:

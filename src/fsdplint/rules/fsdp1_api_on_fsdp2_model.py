@@ -76,12 +76,13 @@ class Fsdp1Use:
     used: bool = True
 
 
-def fsdp1_uses(program: Program) -> Iterator[Fsdp1Use]:
+def fsdp1_uses(program: Program, *, caught: bool = False) -> Iterator[Fsdp1Use]:
+    """Yield the uses that surely fail; if ``caught``, also where the code may expect that."""
     for trace in program.traces:
         if any(shard.generation is Generation.FSDP2 for shard in trace.units()):
             for name, module, site in _uses(program, trace):
                 shard = unit_of(trace, module)
-                if shard is None or not _is_certain(program, site, shard, module, name):
+                if shard is None or not _is_certain(program, site, shard, module, name, caught):
                     continue
                 if _serves_fsdp2(program, trace, site, shard, module):
                     yield Fsdp1Use(name, site, site.node, shard, module, _used(program, site))
@@ -123,8 +124,11 @@ def _is_wrapped(trace: Trace, read: Unwrap) -> bool:
     return unknown or read.module in given or read.module.escaped is not None
 
 
-def _is_certain(program: Program, site: Site, shard: Sharding, module: Object, name: str) -> bool:
-    if not program.together(site, shard.site) or is_caught(program, site, "AttributeError"):
+def _is_certain(
+    program: Program, site: Site, shard: Sharding, module: Object, name: str, caught: bool
+) -> bool:
+    expected = not caught and is_caught(program, site, "AttributeError")
+    if expected or not program.together(site, shard.site):
         return False
     cls = module.cls
     if not isinstance(cls, ClassValue) or name not in ABSENT_FROM_FSDP2:

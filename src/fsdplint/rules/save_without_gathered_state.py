@@ -16,7 +16,13 @@ from fsdplint.engine.program import Program
 from fsdplint.finding import Evidence, Fix, Safety, Severity
 from fsdplint.fixes.arguments import add_argument
 from fsdplint.fixes.code import Code, Declined, NoFixError, builder
-from fsdplint.fixes.gather_state import GatheredState, gather_state, local_tests, receiver
+from fsdplint.fixes.gather_state import (
+    GatheredState,
+    gather_state,
+    local_tests,
+    receiver,
+    several_pass,
+)
 from fsdplint.knowledge.calls import Generation
 from fsdplint.rule import Report, declare
 
@@ -184,7 +190,14 @@ def pass_gathered_state(program: Program, fact: PretrainedSave) -> Fix | Decline
     if state.gather and not fact.guards:
         return _everywhere(code, site.node, state)
     local = local_tests(code, site, fact.guards)
-    return gather_state(code, site.node, [state], local, rank_zero=len(local) < len(fact.guards))
+    return gather_state(
+        code,
+        site.node,
+        [state],
+        local,
+        several=several_pass(fact.guards),
+        rank_zero=len(local) < len(fact.guards),
+    )
 
 
 def _by_torch(code: Code, site: Site, saved: ir.Expr) -> GatheredState:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
 from fsdplint.process.terminal import printable, status_line
+from fsdplint.verify.changed_lines import added, how_many_ran
 from fsdplint.verify.command import ensure_torch
 from fsdplint.verify.differences import Compared
 from fsdplint.verify.equivalence_figures import Losses, figures, idle, losses, structure, values
@@ -130,7 +131,7 @@ class _Comparison:
                 reason = _by_chance(before, again) or reason
             if not reason and trained is not after:
                 reason = _does_not_train(trained)
-            shown = (*figures(found, seen), _clauses(trained))
+            shown = (*figures(found, seen), _clauses(trained), *self._changed(original, trained))
             return Equivalence(before.verification, trained.verification, shown, reason)
 
     def _run(
@@ -145,9 +146,22 @@ class _Comparison:
         self.progress(f"running the {script} script on {plural(ranks, 'rank')}")
         record.mkdir()
         begin = "" if origin is None else str(origin.folder)
-        wanted = replace(self.request, ranks=ranks, record=str(record), origin=begin)
+        watched = tuple(overlay) if script == "migrated" else ()
+        wanted = replace(
+            self.request, ranks=ranks, record=str(record), origin=begin, watched=watched
+        )
         run = observe(wanted, self.directory, overlay, self.launcher, self.progress)
         return _Recorded(run, judge(wanted, run), record)
+
+    def _changed(self, original: Mapping[str, bytes], trained: _Recorded) -> Iterator[str]:
+        """Yield how many of the lines that the migration adds were run; notebooks have none."""
+        lines = {}
+        for path, after in self.overlay.items():
+            if path.endswith(".py"):
+                before = original.get(path) or (self.directory / path).read_bytes()
+                lines[path] = added(before, after)
+        if lines:
+            yield how_many_ran(trained.run, lines)
 
 
 def _by_chance(before: _Recorded, again: _Recorded) -> str:

@@ -762,6 +762,14 @@ class ProbeFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LinesRan(Event):
+    """The lines of a watched file that ran."""
+
+    path: str
+    lines: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """A frame of a rank's traceback, the user's own or not, innermost last."""
 

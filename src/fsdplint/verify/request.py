@@ -43,6 +43,7 @@ class Request:
         record: the folder for what a run computes and saves.
         origin: the folder with the record of a run of another version of the program, whose random
             numbers this run starts from.
+        watched: the files, relative to the working directory, whose lines that run are noted.
     """
 
     script: str
@@ -64,6 +65,7 @@ class Request:
     resumed: str = ""
     record: str = ""
     origin: str = ""
+    watched: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:
         """Write the request where ranks look for it."""

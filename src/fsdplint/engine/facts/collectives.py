@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.scripts import is_used_alone
 from fsdplint.engine.interpreter.events import Call, Shard, Sharding, Trace
 from fsdplint.engine.interpreter.frameworks import has_sharded, is_for_all
 from fsdplint.engine.interpreter.site import EVERY_RANK, Site
@@ -65,6 +66,8 @@ def may_be_alone(program: Program, site: Site) -> bool:
 
     It has none either where it does not shard: other scripts may use the same code without one.
     """
+    if is_used_alone(program, site.path):
+        return True
     traces = program.traces
     inits = [call.site for trace in traces for call in trace.calls(INIT)]
     found = [*inits, *(shard.site for trace in traces for shard in trace.of(Shard))]

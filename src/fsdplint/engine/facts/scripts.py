@@ -14,9 +14,12 @@ from fsdplint.finding import TOP_LEVEL
 from fsdplint.knowledge.packages import (
     is_library_without_groups,
     leaves_groups,
+    names_set_up,
     sets_up,
     writes_set_up,
 )
+
+_MAIN = "__main__"
 
 
 def script_of(program: Program, trace: Trace, site: Site) -> str | None:
@@ -41,6 +44,18 @@ def is_run(program: Program, trace: Trace, path: str) -> bool:
         return False
     others = (Path(unit.path) for unit in program.units if unit.path != path)
     return not any(Path(path) in imported_files(program.project, other) for other in others)
+
+
+def is_used_alone(program: Program, path: str) -> bool:
+    """Whether a script uses a file, and neither it nor what it imports sets a process group up."""
+    project = program.project
+    for script in program.files:
+        if _MAIN in (project.read(script) or "") and not project.is_test(str(script)):
+            files = import_closure(project, script)
+            texts = (project.read(each) or "" for each in files)
+            if Path(path) in files and not any(map(names_set_up, texts)):
+                return True
+    return False
 
 
 def whole_program(program: Program, script: str) -> list[Tree] | None:

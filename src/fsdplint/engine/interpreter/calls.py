@@ -223,12 +223,15 @@ def _call_method(
     _method_call(state, method, receiver, node, frame)
     with_receiver = [receiver, *arguments.args]
     hooked = isinstance(receiver, Object) and method.name in receiver.hooked_methods
+    outermost = hooked and receiver not in state.in_forward
     if hooked and isinstance(receiver, Object):
         state.in_forward.append(receiver)
     named, more = arguments.keywords, arguments.open
     result = invoke(state, method.function, with_receiver, named, frame, node, more=more)
     if hooked:
         state.in_forward.pop()
+    if outermost:
+        state.note(Call, node, frame, "forward", receiver, arguments, result)
     if isinstance(receiver, Object) and receiver.captures and method.name in _OF_OPTIMIZERS:
         state.note(Call, node, frame, method.name, receiver, arguments, result)
     return result

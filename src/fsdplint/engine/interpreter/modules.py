@@ -6,7 +6,7 @@ from fsdplint.engine.interpreter.events import Shard, Sharding
 from fsdplint.engine.interpreter.state import PathState
 from fsdplint.engine.interpreter.values import Object, Parameters, class_names
 from fsdplint.knowledge.calls import Generation
-from fsdplint.knowledge.modules import PARAMETER
+from fsdplint.knowledge.modules import AVERAGED_MODEL, PARAMETER
 from fsdplint.knowledge.names import MODULE, NN
 
 # How a layer's parameters are reached from it.
@@ -20,12 +20,17 @@ def is_parameter(value: Object) -> bool:
 
 def is_module(value: Object) -> bool:
     """True if an object is known to be a module: by class, or because it was sharded."""
-    if value.sharded or MODULE in class_names(value.cls):
+    if value.sharded or MODULE in class_names(value.cls) or is_average(value):
         return True
     return any(
         isinstance(cls, str) and (cls.startswith(f"{NN}.") or "PreTrainedModel" in cls)
         for cls in class_names(value.cls)
     )
+
+
+def is_average(value: Object) -> bool:
+    """True if an object is a module that averages the weights of another one."""
+    return AVERAGED_MODEL in class_names(value.cls)
 
 
 def is_unit(value: Object) -> bool:

@@ -37,6 +37,8 @@ _SUPER_FORWARD = re.compile(r"\bsuper\s*\([^()]*\)\s*\.\s*forward\b")
 # initialize it (`normal_`). That of a layer itself is used in its own forward.
 # A change of a parameter's data, which is lost in a forward of FSDP2's.
 _CHANGED_DATA = re.compile(r"\.data(\s*=[^=]|\.\w+_\()")
+# A model that clears its own gradients, those of its shards not among them in its forward.
+_CLEARS = re.compile(r"\bself\.zero_grad\(")
 _USED_WEIGHT = re.compile(r"(?:@|(?<!_)[(,])\s*\w+\.\w[\w.]*\.weight\b")
 # A class in a type test is not called, so it does not make the code reach sharding.
 _TYPE_TEST = re.compile(
@@ -120,8 +122,8 @@ class Unit:
             the variables beside them.
         top: the code outside of functions and classes.
         follows_forward: what a forward does matters, since the file reads some module's
-            ``.forward``, other than ``super()``'s, uses a weight outside of its layer, or
-            changes the data of a parameter.
+            ``.forward``, other than ``super()``'s, uses a weight outside of its layer, changes
+            the data of a parameter, or clears its own gradients.
         counters: attributes that some statement of the file counts up or down.
         registers: a decorated function shards, so that importing the file may register it.
         lowered: the IR, once it is needed.
@@ -147,7 +149,7 @@ class Unit:
         forwards = len(_FORWARD.findall(code))
         direct = forwards > len(_SUPER_FORWARD.findall(code))
         self.follows_forward = direct or any(
-            pattern.search(code) is not None for pattern in (_USED_WEIGHT, _CHANGED_DATA)
+            pattern.search(code) is not None for pattern in (_USED_WEIGHT, _CHANGED_DATA, _CLEARS)
         )
         self.top = _Sketch(self, code).take()
 

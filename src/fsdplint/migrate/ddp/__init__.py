@@ -11,9 +11,11 @@ from fsdplint.migrate.ddp.decisions import decisions
 from fsdplint.migrate.ddp.evaluations import evaluations
 from fsdplint.migrate.ddp.leftovers import leftovers
 from fsdplint.migrate.ddp.prefixes import prefixes
+from fsdplint.migrate.ddp.unwraps import unwraps
 from fsdplint.migrate.ddp.uses import uses
 from fsdplint.migrate.ddp.wrappers import wrappers
 from fsdplint.migrate.double_backward import double_backward
+from fsdplint.migrate.errors import states_after_errors
 from fsdplint.migrate.factories import factories
 from fsdplint.migrate.formats import memory_formats
 from fsdplint.migrate.forward_methods import forward_methods
@@ -48,6 +50,7 @@ ADAPTING = (
     ),
     *map(within, (forward_methods, attached, gathers, loads, reshards, unseen, clipped_norms)),
     *map(within, (unknown_code, unknown_optimizers, unshardable, gathered_reads)),
+    within(states_after_errors),
 )
 
 # Rules on mistakes that a program has before as well; they hold up no migration.
@@ -77,7 +80,15 @@ TOLERATED = frozenset({"only-root-sharded"})
 
 DDP = Migration(
     "ddp",
-    (wrappers, prefixes, uses, *ADAPTING, within(evaluations), within(decisions)),
+    (
+        wrappers,
+        prefixes,
+        uses,
+        within(unwraps),
+        *ADAPTING,
+        within(evaluations),
+        within(decisions),
+    ),
     frozenset(),
     tidied(*FULL),
     leftovers,

@@ -12,12 +12,10 @@ from fsdplint.engine import ir
 from fsdplint.engine.interpreter.site import Guard
 from fsdplint.engine.program import Program
 from fsdplint.fixes.code import Code
-from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
 from fsdplint.knowledge.calls import STATE_HELPERS
 from fsdplint.knowledge.collectives import ALL_REDUCE
-from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.helpers import defined
+from fsdplint.migrate.helpers import defined_on_ranks
 from fsdplint.migrate.own_numbers import OwnNumbers, Variable, variable
 from fsdplint.migrate.states import takes_shards
 from fsdplint.migrate.step import Change, Context, Found
@@ -76,7 +74,6 @@ def _reduced(context: Context) -> Iterator[Variable]:
 
 
 def _decided(code: Code, test: ir.Expr) -> Change:
-    imports = Imports(code, test)
-    imports.module(DISTRIBUTED, "dist")
+    helper, imports = defined_on_ranks(code, _DECIDED, _DEFINITION)
     edit = code.edit(test.start, test.end, f"{_DECIDED}({code.slice(test)})")
-    return Change(code.span(test), _WHAT, (edit, *defined(code, _DECIDED, _DEFINITION)), (imports,))
+    return Change(code.span(test), _WHAT, (edit, *helper), (imports,))

@@ -11,10 +11,12 @@ from fsdplint.finding import Fix
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.imports import Imports
 from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.step import Change, Context, Found
+from fsdplint.migrate.ddp.only_rank_zero import OnlyRankZero
+from fsdplint.migrate.step import Change, Context, Found, kept
 from fsdplint.rules.collective_under_rank_guard import missed_collectives, on_every_rank
 
 _RANK_ZERO = frozenset({0})
+_NEEDED = "it needs `{}`, which only rank 0 has; make that on all ranks, or split the call, by hand"
 
 
 def evaluations(context: Context) -> Iterator[Found]:
@@ -25,11 +27,16 @@ def evaluations(context: Context) -> Iterator[Found]:
     """
     program = context.program
     facts = list(missed_collectives(program))
+    own = OnlyRankZero(context, facts)
     for fact in facts:
         path, node = fact.chain[0]
         if fact.collective.call.name != "forward" or fact.guards[0].ranks != _RANK_ZERO:
             continue
         code = Code.of(program.tree(path))
+        needed = next(own.needed(fact.chain), None)
+        if needed is not None:
+            yield kept(code, node, _NEEDED.format(needed))
+            continue
         imports = Imports(code, node)
         torch, dist = imports.module("torch", "torch"), imports.module(DISTRIBUTED, "dist")
         devices = f"range({torch}.cuda.device_count())"

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from fsdplint.engine import ir
 from fsdplint.knowledge.ddp import CLASS
+from fsdplint.migrate.changed_in_forward import changed_in_forward
 from fsdplint.migrate.copies import mixed
 from fsdplint.migrate.parameter_uses import parameter_uses
+from fsdplint.migrate.reshards import left_open
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.states import untaken
 from fsdplint.migrate.step import Context, Found, Kept
@@ -23,4 +25,6 @@ def leftovers(context: Context) -> Iterator[Found]:
                 yield Kept(span, text, "no step knows how to change this use; change it by hand")
     yield from within(mixed)(context)
     yield from within(parameter_uses)(context)
+    yield from within(left_open)(context)
+    yield from changed_in_forward(context)
     yield from untaken(context)

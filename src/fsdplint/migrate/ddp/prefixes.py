@@ -1,4 +1,4 @@
-"""Checkpoints of wrappers, whose names begin with ``module.``."""
+"""Checkpoints of wrappers and compiled models, whose names have their attributes in them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code
 from fsdplint.fixes.gather_state import receiver
 from fsdplint.fixes.names import dotted
+from fsdplint.knowledge.calls import COMPILE, COMPILED
 from fsdplint.knowledge.ddp import DATA_PARALLEL
 from fsdplint.knowledge.fsdp import WRAPPERS
 from fsdplint.migrate.step import Change, Context, Found
 
-_STRIPPED = '{{name.removeprefix("module."): value for name, value in {}.items()}}'
+_STRIPPED = '{{name.removeprefix("module."){}: value for name, value in {}.items()}}'
 
 
 def prefixes(context: Context, *, drops_data_parallel: bool = False) -> Iterator[Found]:
@@ -22,6 +23,7 @@ def prefixes(context: Context, *, drops_data_parallel: bool = False) -> Iterator
     Args:
         drops_data_parallel: `DataParallel` goes as well; if it stays, so do its names.
     """
+    compiled = f'.replace("{COMPILED}.", "")' if any(context.codes(COMPILE)) else ""
     for code in context.codes("DataParallel", "DDP"):
         wrappers = _wrappers(context, code)
         for node in ir.walk(code.module):
@@ -40,7 +42,7 @@ def prefixes(context: Context, *, drops_data_parallel: bool = False) -> Iterator
             done = state is not None and ".removeprefix(" in code.slice(state.value)
             if state is not None and not early and not done:
                 given = code.slice(state.value)
-                text = _STRIPPED.format(given)
+                text = _STRIPPED.format(compiled, given)
                 if kept:
                     wrapper = code.slice(kept[0].func)
                     text = f"{given} if isinstance({code.slice(target)}, {wrapper}) else {text}"

@@ -10,13 +10,18 @@ from fsdplint.finding import Edit
 from fsdplint.fixes.arguments import argument_of, without
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
-from fsdplint.knowledge.ddp import CLASS, METHODS, PROMISE, SYNC_ATTRIBUTE, ZERO
+from fsdplint.knowledge.ddp import CLASS, CONSOLIDATES, METHODS, PROMISE, SYNC_ATTRIBUTE, ZERO
 from fsdplint.knowledge.names import FSDP2_MODULE
 from fsdplint.migrate.modes import wraps_by_ddp
 from fsdplint.migrate.no_syncs import EACH, REMAIN, may_remain
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _SETTER = "set_requires_gradient_sync"
+# Calls that have nothing to do any more, and why.
+_NEEDLESS = {
+    PROMISE: "FSDP2 needs no such promise",
+    CONSOLIDATES: "all ranks gather the state where it is taken",
+}
 _WORDS = (
     "fully_shard",
     "hasattr",
@@ -24,6 +29,7 @@ _WORDS = (
     "DDP",
     SYNC_ATTRIBUTE,
     PROMISE,
+    CONSOLIDATES,
     *METHODS,
 )
 
@@ -66,8 +72,8 @@ def _is_sharded(context: Context) -> bool:
 
 def _call(context: Context, code: Code, call: ir.Call) -> Found | None:
     name = ir.last_name(call.func)
-    if name == PROMISE:
-        return _dropped(code, call)
+    if name in _NEEDLESS:
+        return _dropped(code, call, name)
     if _is_test(context, code, call):
         return _test(context, code, call)
     if name == "register_comm_hook":
@@ -131,12 +137,12 @@ def _set_sync(code: Code, assign: ir.Assign) -> Change:
     return Change(code.span(assign), what, edits)
 
 
-def _dropped(code: Code, call: ir.Call) -> Change:
+def _dropped(code: Code, call: ir.Call, name: str) -> Change:
     statement = code.statement(call)
     if not isinstance(statement, ir.Expression) or len(code.block(statement).statements) == 1:
-        raise NoFixError(f"FSDP2 has no `{PROMISE}`; remove the call by hand")
+        raise NoFixError(f"FSDP2 has no `{name}`; remove the call by hand")
     edit = code.delete_lines(*code.extent(statement))
-    return Change(code.span(call), f"drop `{PROMISE}`: FSDP2 needs no such promise", (edit,))
+    return Change(code.span(call), f"drop `{name}`: {_NEEDLESS[name]}", (edit,))
 
 
 def _is_test(context: Context, code: Code, call: ir.Call) -> bool:

@@ -13,15 +13,23 @@ from fsdplint.fixes.shard_blocks import module_argument
 from fsdplint.knowledge.ddp import ARGUMENTS, CLASS, NEEDLESS, REFUSED
 from fsdplint.knowledge.launch import NEW_GROUP, WORLD
 from fsdplint.migrate.ddp.forwarded import written_out
+from fsdplint.migrate.ddp.frozen import trained_later
+from fsdplint.migrate.helpers import defined_on_ranks
 from fsdplint.migrate.sharding import OWN, unwrap
 from fsdplint.migrate.step import Change, Context, Found, Question, attempt
 
 _WORDS = ("DistributedDataParallel", "DDP")
 _SAME, _DIFFER = "same", "differ"
-_BUFFERS = (
-    "buffers that change in training, such as BatchNorm's statistics, are not copied from rank 0 "
-    "before each forward any more; checkpoints hold rank 0's, as before"
-)
+_COPY = "copy_buffers"
+_DEFINITION = f'''def {_COPY}(model, *_):
+    """Give every rank the buffers of rank 0 if they may differ, as DistributedDataParallel does."""
+    if getattr(model, "buffers_may_differ", True):
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+    model.buffers_may_differ = torch.is_grad_enabled()
+
+
+'''
 
 
 def wrappers(context: Context) -> Iterator[Found]:
@@ -39,10 +47,15 @@ def _sharded(context: Context, code: Code, call: ir.Call) -> Change:
     imports = Imports(code, call)
     equal = _is_false(given.get("init_sync"))
     device = _device(context, code, given.get("device_ids"))
-    edits = unwrap(code, call, module, imports, equal=equal, device=device)
+    hook = "" if _is_false(given.get("broadcast_buffers")) else _COPY
+    edits = unwrap(code, call, module, imports, equal=equal, device=device, hook=hook)
+    every = [imports]
+    if hook:
+        helper, of_helper = defined_on_ranks(code, _COPY, _DEFINITION)
+        edits += helper
+        every.append(of_helper)
     what = f"shard `{code.short(module)}` with `fully_shard` instead of wrapping it"
-    differs = "" if _is_false(given.get("broadcast_buffers")) else _BUFFERS
-    return Change(code.span(call), what, tuple(edits), (imports,), differs)
+    return Change(code.span(call), what, tuple(edits), tuple(every), trained_later(context))
 
 
 def _device(context: Context, code: Code, devices: ir.Expr | None) -> str:
@@ -50,9 +63,10 @@ def _device(context: Context, code: Code, devices: ir.Expr | None) -> str:
     given = devices.elements if isinstance(devices, ir.Collection) else ()
     if any(context.codes("cuda.device(", "set_device")):
         return ""
-    if devices is None:
-        return OWN if any(context.codes("cuda")) else ""
-    return code.slice(given[0]) if len(given) == 1 else ""
+    if len(given) == 1:
+        return code.slice(given[0])
+    unset = devices is None or _is_unset(devices)
+    return "" if unset and not any(context.codes("cuda")) else OWN
 
 
 def _check_use(context: Context, code: Code, call: ir.Call) -> None:

@@ -18,6 +18,7 @@ from fsdplint.migrate.single.launch import launch
 from fsdplint.migrate.single.leftovers import leftovers
 from fsdplint.migrate.single.outputs import outputs
 from fsdplint.migrate.single.parallel import data_parallel
+from fsdplint.migrate.single.random_states import random_states
 from fsdplint.migrate.single.terminal import terminal
 from fsdplint.migrate.single.writes import waits, writes
 from fsdplint.migrate.step import Change, Context, Found, Migration
@@ -45,6 +46,7 @@ SINGLE = Migration(
     (
         _start,
         within(numbered),
+        random_states,
         within(data),
         folders,
         downloads,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code
-from fsdplint.migrate.single.deciding import called_in, together
+from fsdplint.migrate.single.deciding import called_in, passed, together
 
 
 class Conditions:
@@ -22,7 +22,10 @@ class Conditions:
         tests = (node.test for node in nodes if isinstance(node, (ir.If, ir.While, ir.Conditional)))
         parts = [part for test in tests for part in _parts(test)]
         called = (part.func if isinstance(part, ir.Call) else part for part in parts)
-        self._tested = {ir.last_name(each) for each in called} - {""}
+        tested = {ir.last_name(each) for each in called}
+        given = [(name, value) for _, (_, _, name), value in passed(codes)]
+        tested |= {ir.last_name(value) for name, value in given if name in tested}
+        self._tested = tested - {""}
 
     def of(self, code: Code, node: ir.Node) -> Iterator[ir.Expr]:
         """Yield those of a test, or of a statement that sets or returns one."""

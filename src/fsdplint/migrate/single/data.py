@@ -11,6 +11,7 @@ from fsdplint.engine import ir
 from fsdplint.engine.facts.datasets import is_iterable
 from fsdplint.engine.facts.fix_places import common_frame
 from fsdplint.engine.facts.samplers import distributed_samplers, drawn_from
+from fsdplint.engine.facts.scripts import is_used_alone
 from fsdplint.engine.facts.training_loops import Training, repeats, trainings
 from fsdplint.engine.interpreter.events import Call, Shard
 from fsdplint.engine.interpreter.values import Const, Object
@@ -30,6 +31,7 @@ _DIVIDE, _KEEP = "divide", "keep"
 _RESEED, _SAME = "reseed", "leave"
 _ORDER = "a `DistributedSampler` shuffles in another order than the loader did"
 _LARGER = "a step uses one batch of each rank"
+_UNDIVIDED = f"each rank goes through all of the data, and {_LARGER}"
 _BY_HAND = "add a `DistributedSampler` by hand"
 _SHARED = (
     "it also makes a loader that the model is not trained on, which each rank needs whole; make "
@@ -80,8 +82,9 @@ def _seeded_by_rank(context: Context, code: Code, shard: ir.Node) -> Change | No
     question = Question(
         span,
         "random-batches",
-        "no loader was found that can be divided: seed each rank with its own number, so that "
-        "batches from `torch`'s random numbers differ, or leave the data as it is?",
+        "no loader was found that can be divided, so that each rank goes through all of the data: "
+        "seed each rank with its own number, so that batches from `torch`'s random numbers differ, "
+        "or leave the data as it is?",
         (_RESEED, _SAME),
     )
     if context.decided(question) == _SAME:
@@ -93,7 +96,7 @@ def _seeded_by_rank(context: Context, code: Code, shard: ir.Node) -> Change | No
     edit = code.insert_lines(
         code.after(statement), f"{code.indentation(statement)}{line}{code.newline}"
     )
-    differs = "random numbers after this differ from those of the program before"
+    differs = f"{_UNDIVIDED}; random numbers after this differ from those of the program before"
     return Change(span, "seed each rank with its own number", (edit,), (imports,), differs)
 
 
@@ -126,7 +129,8 @@ def _sampled(context: Context, training: Training, loader: _Loader) -> Change:
     span = loader.code.span(loader.call)
     sized = training.loader.argument(1, "batch_size") is not None
     divides = sized and _divides(context, loader)
-    edits, shuffled = _edits(training, loader, divides)
+    alone = is_used_alone(context.program, loader.code.path)
+    edits, shuffled = _edits(training, loader, divides, alone=alone)
     imports = {loader.code.path: loader.imports}
     for epochs in dict.fromkeys(_epochs(context, loader) if shuffled else ()):
         own = imports.setdefault(epochs.code.path, Imports(epochs.code, epochs.first))
@@ -159,8 +163,14 @@ def _divides(context: Context, loader: _Loader) -> bool:
     return answer == _DIVIDE
 
 
-def _edits(training: Training, loader: _Loader, divides: bool) -> tuple[list[Edit], bool]:
-    """Return the edits, and whether the loader shuffles."""
+def _edits(
+    training: Training, loader: _Loader, divides: bool, *, alone: bool
+) -> tuple[list[Edit], bool]:
+    """Return the edits, and whether the loader shuffles.
+
+    Args:
+        alone: scripts without a process group use the loader, too.
+    """
     code, call = loader.code, loader.call
     if training.loader.arguments.open or any(each.star == "*" for each in call.args):
         raise NoFixError(f"the arguments of `{code.short(call.func)}` are not known; {_BY_HAND}")
@@ -169,6 +179,8 @@ def _edits(training: Training, loader: _Loader, divides: bool) -> tuple[list[Edi
     edits, dataset = _dataset(loader)
     sampler = loader.imports.name(DATA, "DistributedSampler")
     text = f"{sampler}({dataset}{'' if shuffled else ', shuffle=False'})"
+    up = f"{loader.imports.module(DISTRIBUTED, 'dist')}.is_initialized()" if alone else ""
+    text = f"{text} if {up} else None" if up else text
     unpacked: dict[str, str] = {}
     given = [each for each in call.args if each.keyword in ("shuffle", "sampler")]
     plain = [each for each in call.args if each.keyword is None and not each.star]
@@ -181,16 +193,23 @@ def _edits(training: Training, loader: _Loader, divides: bool) -> tuple[list[Edi
     if later is not None:
         pass
     elif given:
-        edits.append(code.edit(given[0].start, given[0].end, f"sampler={text}"))
+        kept = f"shuffle={_unless(code, given[0].value, up)}, " if up and shuffled else ""
+        edits.append(code.edit(given[0].start, given[0].end, f"{kept}sampler={text}"))
     elif shuffle is not None:
-        unpacked |= {"shuffle": "False", "sampler": text}
+        unpacked |= {"shuffle": f"not {up}" if up and shuffled else "False", "sampler": text}
     else:
         edits.append(add_argument(code, call, f"sampler={text}"))
     if divides:
-        edits += _per_rank(loader, unpacked)
+        edits += _per_rank(loader, unpacked, up)
     if unpacked:
         edits.append(_repacked(loader, unpacked))
     return edits, shuffled
+
+
+def _unless(code: Code, given: ir.Expr, up: str) -> str:
+    """Return the text of an argument that holds unless there is a process group."""
+    always = isinstance(given, ir.Constant)
+    return f"not {up}" if always else f"({code.slice(given)}) and not {up}"
 
 
 def _unset(code: Code, given: list[ir.Argument]) -> ir.Expr | None:
@@ -223,19 +242,20 @@ def _dataset(loader: _Loader) -> tuple[list[Edit], str]:
     return [code.insert_lines(code.extent(statement)[0], line), value], name
 
 
-def _per_rank(loader: _Loader, unpacked: dict[str, str]) -> list[Edit]:
+def _per_rank(loader: _Loader, unpacked: dict[str, str], up: str) -> list[Edit]:
     """Divide the batch size by the number of ranks, in place or in what is unpacked."""
     code = loader.code
-    dist = loader.imports.module(DISTRIBUTED, "dist")
+    ranks = f"{loader.imports.module(DISTRIBUTED, 'dist')}.get_world_size()"
+    ranks = f"({ranks} if {up} else 1)" if up else ranks
     given = argument_of(loader.call, 1, "batch_size")
     if given is not None:
         text, size = code.slice(given.value), given.value
         plain = dotted(size) is not None or isinstance(size, (ir.Constant, ir.Call, ir.Subscript))
         left = text if plain else f"({text})"
-        return [code.edit(size.start, size.end, f"{left} // {dist}.get_world_size()")]
+        return [code.edit(size.start, size.end, f"{left} // {ranks}")]
     assert loader.unpacked is not None
     name = code.slice(loader.unpacked.value)
-    unpacked["batch_size"] = f'{name}["batch_size"] // {dist}.get_world_size()'
+    unpacked["batch_size"] = f'{name}["batch_size"] // {ranks}'
     return []
 
 

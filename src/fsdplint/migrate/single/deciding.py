@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 
 from fsdplint.engine import ir
 from fsdplint.engine.frontend.tree import Tree
+from fsdplint.fixes.arguments import argument_of
 from fsdplint.fixes.code import Code
-from fsdplint.migrate.own_numbers import set_by
+from fsdplint.migrate.own_numbers import Variable, set_by, variable
 
 # Calls that all ranks make together, or that leave the program.
 _TOGETHER = frozenset(
@@ -19,24 +20,33 @@ _TOGETHER = frozenset(
 )
 
 
+# A variable, or the name of an attribute or a function, which may be in any file.
+_Wanted = Variable | str
+
+
 def deciding(codes: Sequence[Code], *, tests: bool = False) -> set[ir.Node]:
     """Return such tests and, if not only ``tests``, what sets the variables that they ask for."""
     calls = together(codes)
     every = [(code, node) for code in codes for node in ir.walk(code.module)]
+    arguments = list(passed(codes))
     found: set[ir.Node] = set()
-    wanted: set[str] = set()
+    wanted: set[_Wanted] = set()
     while True:
         more = {
-            node
+            node: code
             for code, node in every
             if node not in found and _decides(code, node, calls, wanted)
         }
         if not more or tests:
-            return found | more
-        found |= more
-        for node in more:
-            asked = node.test if isinstance(node, (ir.If, ir.While)) else node
-            wanted |= {name for each in ir.walk(asked) for name in _last(each)} - {"self"}
+            return found | more.keys()
+        found |= more.keys()
+        for node, code in more.items():
+            wanted |= _asked(code, node.test if isinstance(node, (ir.If, ir.While)) else node)
+        size = -1
+        while size != len(wanted):
+            size = len(wanted)
+            given = [(code, value) for code, parameter, value in arguments if parameter in wanted]
+            wanted |= {name for code, value in given for name in _asked(code, value)}
 
 
 def together(codes: Sequence[Code]) -> set[str]:
@@ -66,7 +76,36 @@ def called_in(statements: Iterable[ir.Node]) -> set[str]:
     return {ir.last_name(node.func) or "" for node in nodes if isinstance(node, ir.Call)}
 
 
-def _decides(code: Code, node: ir.Node, calls: set[str], wanted: set[str]) -> bool:
+def _asked(code: Code, node: ir.Node) -> set[_Wanted]:
+    """Return the variables, attributes and functions that an expression or a statement names."""
+    found: set[_Wanted] = set()
+    for each in ir.walk(node):
+        if isinstance(each, ir.Attribute):
+            found.add(each.attr)
+        elif isinstance(each, ir.Call) and isinstance(each.func, ir.Name):
+            found.add(each.func.id)
+        elif isinstance(each, ir.Name):
+            found.add(variable(code, code.scope(each), each.id))
+    return found
+
+
+def passed(codes: Sequence[Code]) -> Iterator[tuple[Code, Variable, ir.Expr]]:
+    """Yield what calls give to the parameters of the program's functions, by the calls' files."""
+    functions: dict[str, list[tuple[Code, ir.Function]]] = {}
+    for code in codes:
+        for function in code.functions:
+            functions.setdefault(function.name, []).append((code, function))
+    for code in codes:
+        for call in (n for n in ir.walk(code.module) if isinstance(n, ir.Call)):
+            for other, function in functions.get(ir.last_name(call.func), ()):
+                names = [each.name for each in function.parameters if each.name != "self"]
+                for place, name in enumerate(names):
+                    given = argument_of(call, place, name)
+                    if given is not None:
+                        yield code, (other.path, function, name), given.value
+
+
+def _decides(code: Code, node: ir.Node, calls: set[str], wanted: Set[_Wanted]) -> bool:
     if isinstance(node, (ir.If, ir.While)):
         arms = (*node.body, *node.orelse)
         inside = [each for statement in arms for each in ir.walk(statement)]
@@ -75,14 +114,14 @@ def _decides(code: Code, node: ir.Node, calls: set[str], wanted: set[str]) -> bo
         ways = (each for each in inside if isinstance(each, (ir.Break, ir.Continue, ir.Return)))
         if any(_leaves(code, each, calls, wanted) for each in ways):
             return True
-        return any(name in wanted for each in inside for name in _set_names(each))
+        return any(name in wanted for each in inside for name in _set_names(code, each))
     if isinstance(node, ir.Return):
         function = code.function(node)
         return function is not None and function.name in wanted
-    return isinstance(node, ir.Assign) and any(name in wanted for name in _set_names(node))
+    return isinstance(node, ir.Assign) and any(name in wanted for name in _set_names(code, node))
 
 
-def _leaves(tree: Tree, way: ir.Node, calls: set[str], wanted: set[str]) -> bool:
+def _leaves(tree: Tree, way: ir.Node, calls: set[str], wanted: Set[_Wanted]) -> bool:
     """True if it leaves a loop, or a function, in which ranks make such calls."""
     function = tree.function(way)
     if isinstance(way, ir.Return):
@@ -93,11 +132,7 @@ def _leaves(tree: Tree, way: ir.Node, calls: set[str], wanted: set[str]) -> bool
     return loop is not None and bool(called_in(loop.body) & calls)
 
 
-def _last(node: ir.Node) -> Iterator[str]:
-    if isinstance(node, (ir.Name, ir.Attribute)):
-        yield node.id if isinstance(node, ir.Name) else node.attr
-
-
-def _set_names(node: ir.Node) -> Iterator[str]:
+def _set_names(code: Code, node: ir.Node) -> Iterator[_Wanted]:
     for name, _ in set_by(node):
-        yield name.rpartition(".")[2]
+        last = name.rpartition(".")[2]
+        yield variable(code, code.scope(node), name) if last == name else last

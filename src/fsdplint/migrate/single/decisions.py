@@ -6,13 +6,11 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from fsdplint.engine import ir
-from fsdplint.engine.interpreter.events import Shard
+from fsdplint.engine.interpreter.events import MethodCall, Shard
 from fsdplint.engine.program import Program
 from fsdplint.fixes.code import Code
-from fsdplint.fixes.imports import Imports
 from fsdplint.fixes.names import dotted
-from fsdplint.knowledge.names import DISTRIBUTED
-from fsdplint.migrate.helpers import defined
+from fsdplint.migrate.helpers import defined_on_ranks
 from fsdplint.migrate.own_numbers import MEAN, OwnNumbers, Variable, set_by, variable
 from fsdplint.migrate.single.conditions import Conditions
 from fsdplint.migrate.single.deciding import deciding
@@ -56,7 +54,7 @@ def decisions(context: Context) -> Iterator[Found]:
 
 
 def _forwards(program: Program) -> set[ir.Node]:
-    """Return the calls of models that are sharded.
+    """Return the calls of models that are sharded, and of their methods that run as forwards.
 
     Ranks compute differently of the same data, too: each has statistics of its own, such as those
     of batch norm, and GPUs round differently.
@@ -65,6 +63,8 @@ def _forwards(program: Program) -> set[ir.Node]:
     for trace in program.traces:
         models = {shard.module for shard in trace.of(Shard)}
         found |= {c.site.node for c in trace.calls("forward") if c.receiver in models}
+        methods = (m for m in trace.of(MethodCall) if m.module in models and m.hooked)
+        found |= {m.site.node for m in methods}
     return found
 
 
@@ -119,14 +119,13 @@ def _rebinds(code: Code, statement: ir.Node, operand: ir.Expr) -> bool:
 
 def _agreed(code: Code, statement: ir.Node, operand: ir.Expr, rebinds: bool) -> Change:
     """Replace a number by its mean over all ranks, a variable for good."""
-    imports, name = Imports(code, statement), code.slice(operand)
-    imports.module(DISTRIBUTED, "dist")
+    helper, imports = defined_on_ranks(code, MEAN, _DEFINITION)
+    name = code.slice(operand)
     edit = code.edit(operand.start, operand.end, f"{MEAN}({name})")
     if rebinds:
         line = f"{code.indentation(statement)}{name} = {MEAN}({name}){code.newline}"
         edit = code.insert_lines(code.line_start(statement.start), line)
-    edits = (edit, *defined(code, MEAN, _DEFINITION))
-    return Change(code.span(operand), _WHAT, edits, (imports,))
+    return Change(code.span(operand), _WHAT, (edit, *helper), (imports,))
 
 
 def _is_number(code: Code, name: ir.Name) -> bool:

@@ -33,7 +33,7 @@ def files(context: Context) -> Iterator[Found]:
 
 
 def _opened(context: Context, code: Code, call: ir.Call, states: Set[ir.Node]) -> Change | None:
-    name = context.name(code, call.func) or code.slice(call.func)
+    name = context.name(code, call.func) or _base(context, code, call) or code.slice(call.func)
     if name in WRITES_FOLDER:
         return _logged(context, code, call, WRITES_FOLDER[name])
     place = (0, "file") if name in OPENS and _writes(code, call, states) else OPENS_LOG.get(name)
@@ -46,6 +46,16 @@ def _opened(context: Context, code: Code, call: ir.Call, states: Set[ir.Node]) -
     other = f"{imports.module('os', 'os')}.devnull"
     edit = _on_one(context, code, given.value, other, imports)
     return Change(code.span(call), _WHAT, (edit,), (imports,))
+
+
+def _base(context: Context, code: Code, call: ir.Call) -> str:
+    """Return the class whose constructor ``super().__init__`` runs, if it writes to a folder."""
+    behind = call.func.value if isinstance(call.func, ir.Attribute) else None
+    if not isinstance(behind, ir.Call) or code.slice(behind.func) != "super":
+        return ""
+    owner = next((each for each in code.ancestors(call) if isinstance(each, ir.ClassDef)), None)
+    bases = [context.name(code, each) for each in owner.bases] if owner is not None else []
+    return next((each for each in bases if each in WRITES_FOLDER), "")
 
 
 def _writes(code: Code, call: ir.Call, states: Set[ir.Node]) -> bool:

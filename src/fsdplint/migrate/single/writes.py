@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdplint.engine import ir
+from fsdplint.engine.facts.scripts import is_used_alone
 from fsdplint.engine.facts.state_files import one_per_rank
 from fsdplint.engine.interpreter.events import Call, PlainWrite, Trace
 from fsdplint.engine.interpreter.values import Mapping, StateDict
@@ -70,9 +71,12 @@ def _waited(context: Context, code: Code, load: ir.Node) -> Change:
     around = code.parent(statement)
     while isinstance(around, ir.With) and any(map(_opens, around.items)):
         statement, around = around, code.parent(around)
-    line = f"{imports.module(DISTRIBUTED, 'dist')}.barrier()"
+    dist = imports.module(DISTRIBUTED, "dist")
+    lines = [f"{dist}.barrier()"]
+    if is_used_alone(context.program, code.path):
+        lines = [f"if {dist}.is_initialized():", f"{code.unit}{lines[0]}"]
     at, indent = code.line_start(statement.start), code.indentation(statement)
-    edit = code.insert_lines(at, f"{indent}{line}{code.newline}")
+    edit = code.insert_lines(at, "".join(f"{indent}{line}{code.newline}" for line in lines))
     return Change(code.span(load), "wait until rank 0 has written the file", (edit,), (imports,))
 
 

@@ -22,6 +22,7 @@ import torch.utils.data
 from fsdplint.verify.events import Device, Memory, Started
 from fsdplint.verify.rank import shim, shrink, spawn
 from fsdplint.verify.rank.equivalence.record import Record
+from fsdplint.verify.rank.lines import Lines
 from fsdplint.verify.rank.probes import (
     collectives,
     forwards,
@@ -70,6 +71,7 @@ class Observer:
             self._resuming.append(Comparison(self._seen))
         self._record = Record(self._seen) if request.record else None
         self._async_saves = AsyncSaves(self._seen)
+        self._lines = Lines(recorder, request.watched)
         self._local_rank = int(os.environ["LOCAL_RANK"])
         self._local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
         self._cuda = False
@@ -97,6 +99,7 @@ class Observer:
             self._watch()
         self._before = _peak()
         self._recorder.write(self._started())
+        self._lines.install()
 
     def _devices(self) -> int:
         """Return how many devices the script finds: for a replay, as many as there were."""
@@ -146,6 +149,7 @@ class Observer:
 
     def finish(self) -> None:
         """Write what is only known at the end."""
+        self._lines.finish()
         self._recorder.probe("snapshot")(self._snapshots.take_last)()
         self._recorder.probe("async-saves")(self._async_saves.finish)()
         for one in self._resuming:

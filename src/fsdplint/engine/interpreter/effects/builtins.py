@@ -50,6 +50,7 @@ from fsdplint.engine.interpreter.values import (
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.data import DATA_LOADERS, DISTRIBUTED_SAMPLERS
 from fsdplint.knowledge.fsdp import WRAPPERS
+from fsdplint.knowledge.modules import AVERAGED_MODEL
 from fsdplint.knowledge.names import DTENSOR, FSDP1
 
 # The step to an attribute of unknown name.
@@ -61,8 +62,37 @@ def _deepcopy(state: PathState, arguments: Arguments, node: ir.Call, frame: Fram
     if not isinstance(value, Object):
         return _with_own_memory(value)
     made = state.new(Origin.ALLOCATED, value.cls, state.site(node, frame))
-    made.args, made.keywords = value.args, dict(value.keywords)
+    _copy(state, value, made)
     return made
+
+
+def _copy(state: PathState, value: Object, made: Object) -> None:
+    """Give a copy of an object what that is made with, and copies of the modules in it."""
+    made.args, made.keywords = value.args, dict(value.keywords)
+    parts = {
+        item: state.part(made, item.step, item.cls)
+        for item in (*value.attrs.values(), *value.elements.values())
+        if isinstance(item, Object) and item.parent is value and is_module(item)
+    }
+    made.attrs |= {name: parts[item] for name, item in value.attrs.items() if item in parts}
+    made.elements |= {key: parts[item] for key, item in value.elements.items() if item in parts}
+    for item, part in parts.items():
+        _copy(state, item, part)
+
+
+def _averaged(state: PathState, arguments: Arguments, node: ir.Call, frame: Frame) -> Value:
+    made = state.new(Origin.ALLOCATED, Symbol(AVERAGED_MODEL), state.site(node, frame))
+    hold_copy(state, made, arguments)
+    return made
+
+
+def hold_copy(state: PathState, average: Object, arguments: Arguments) -> None:
+    """Give an average of a model's weights its copy of the model."""
+    keyword, attribute = known.COPIES_MODULE[AVERAGED_MODEL]
+    model = followed(arguments.get(0, keyword) or NONE)
+    if isinstance(model, Object):
+        made = average.attrs[attribute] = state.part(average, f".{attribute}", model.cls)
+        _copy(state, model, made)
 
 
 def _with_own_memory(value: Value, depth: int = 0) -> Value:
@@ -507,6 +537,7 @@ EFFECTS: MappingType[str, Effect] = {
     "os._exit": _exit,
     "itertools.chain": _chained,
     "copy.deepcopy": _deepcopy,
+    AVERAGED_MODEL: _averaged,
     "functools.partial": _partial,
     "os.getenv": _environment_call,
     "os.environ.get": _environment_call,

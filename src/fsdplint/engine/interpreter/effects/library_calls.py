@@ -30,10 +30,11 @@ from fsdplint.engine.interpreter.effects import (
     sharding,
     torch_functions,
 )
+from fsdplint.engine.interpreter.effects.builtins import hold_copy
 from fsdplint.engine.interpreter.elements import named_items
 from fsdplint.engine.interpreter.events import Call
 from fsdplint.engine.interpreter.frameworks import is_watched
-from fsdplint.engine.interpreter.modules import is_module
+from fsdplint.engine.interpreter.modules import is_average, is_module
 from fsdplint.engine.interpreter.state import GROUP_DOWN, Effect, Frame, Group, PathState, is_const
 from fsdplint.engine.interpreter.values import (
     NONE,
@@ -76,7 +77,11 @@ from fsdplint.knowledge.launch import (
     TORCH_DEVICE,
     TRUE_ON_CUDA,
 )
-from fsdplint.knowledge.modules import HUGGING_FACE_CONSTRUCTORS, POLICY_FUNCTIONS
+from fsdplint.knowledge.modules import (
+    AVERAGED_MODEL,
+    HUGGING_FACE_CONSTRUCTORS,
+    POLICY_FUNCTIONS,
+)
 from fsdplint.knowledge.names import NN, is_optimizer, is_schedule
 from fsdplint.knowledge.packages import may_set_up
 from fsdplint.knowledge.ranks import Role
@@ -192,6 +197,9 @@ def method(
         names = _trained_names(frame) if name in known.STATE_CALLS else {}
         site = state.site(node, frame)
         state.emit(Call(time, site, name, receiver, arguments, result, names, destroyed))
+    if name == "__init__" and isinstance(receiver, Object) and is_average(receiver):
+        hold_copy(state, receiver, arguments)
+        state.emit(Call(time, state.site(node, frame), AVERAGED_MODEL, None, arguments, receiver))
     return result
 
 
