@@ -276,7 +276,8 @@ def _reasons(plan: Plan) -> list[str]:
         ),
         (
             "net = net if plain() else FSDP(net, mixed_precision=half())",
-            "if not plain():\n    mp_policy = half()\n    fully_shard(net, mp_policy=mp_policy)",
+            "if not plain():\n    mp_policy = half() or MixedPrecisionPolicy()\n"
+            "    fully_shard(net, mp_policy=mp_policy)",
         ),
     ],
 )

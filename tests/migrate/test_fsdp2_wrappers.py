@@ -684,6 +684,63 @@ main(argparse.ArgumentParser().parse_args())
         assert "clip_grad_norm_(model.parameters(), 1.0)" in only_change(plan)
 
 
+@pytest.mark.parametrize("mode", ["", "if flag:\n    "])
+def test_a_root_is_resharded_before_its_optimizer_state_is_taken(mode: str, tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+
+def evaluate(model):
+    with torch.no_grad():
+        return model(torch.ones(2, 4))
+
+
+def save(model, optimizer):
+    torch.save(FSDP.optim_state_dict(model, optimizer), "a.pt")
+
+
+model = nn.Linear(4, 4)
+{mode}model = FSDP(model)
+{_OPTIMIZER}
+evaluate(model)
+save(model, optimizer)
+"""
+    plan = planned(tmp_path, text)
+    lines = only_change(plan).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.strip() == "model.reshard()")
+    assert "get_optimizer_state_dict(" in lines[at + 1]
+    assert (lines[at - 1] == "    if isinstance(model, FSDPModule):") is bool(mode)
+
+
+def test_a_policy_that_a_function_makes_may_be_none(tmp_path: Path) -> None:
+    line = "model = FSDP(model, mixed_precision=policy_of(config))"
+    after = only_change(planned(tmp_path, f"{_HEAD}from lib import policy_of\n\n{line}\n"))
+    assert "mp_policy = policy_of(config) or MixedPrecisionPolicy()\n" in after
+
+
+def test_a_model_that_a_function_is_given_is_called(tmp_path: Path) -> None:
+    text = f"""{_HEAD}
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer.forward(x)
+
+
+def loss(model, batch):
+    return model.forward(batch).mean()
+
+
+model = FSDP(Net())
+"""
+    asked = planned(tmp_path, text).of(Question)
+    assert [(entry.line, entry.key) for entry in asked] == [(16, "train.py:16:forward")]
+    after = {answer: planned(tmp_path, text, {asked[0].key: answer}) for answer in ("yes", "no")}
+    assert "return model(batch).mean()" in only_change(after["yes"])
+    assert "return model.forward(batch).mean()" in only_change(after["no"])
+
+
 def test_a_docstring_selects_nothing_by_a_name_of_fsdp1(tmp_path: Path) -> None:
     text = f'"""FSDP names it layers.0._fsdp_wrapped_module.weight"""\n{_HEAD}\n'
     assert planned(tmp_path, f"{text}model = FSDP(nn.Linear(4, 4))\n").is_complete
@@ -1241,6 +1298,19 @@ torch.save(optimizer.state_dict(), "a.pt")
     assert "optimizer.state_dict()" in only_change(planned(tmp_path, text))
     load = 'def load(optimizer):\n    optimizer.load_state_dict(torch.load("a.pt"))\n'
     assert "optimizer.state_dict()" not in only_change(planned(tmp_path, text.replace(load, "")))
+
+
+def test_a_forward_of_one_rank_is_said(tmp_path: Path) -> None:
+    text = f"""{_HEAD}import torch.distributed as dist
+
+model = FSDP(nn.Linear(4, 4))
+{_OPTIMIZER}
+if dist.get_rank() == 0:
+    model(torch.ones(2, 4))
+"""
+    (said,) = (e for e in planned(tmp_path, text).of(Change) if e.found.what.startswith("keep"))
+    assert said.found.what == "keep `model(torch.ones(2, 4))`"
+    assert said.found.differs.endswith("and the job hangs, as under FSDP1")
 
 
 def test_a_load_of_a_raw_state_stays_if_a_save_does(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from fsdplint.migrate.fsdp2.wrappers import wrappers
 from fsdplint.migrate.gradients import cleared
 from fsdplint.migrate.modes import unwraps
 from fsdplint.migrate.no_syncs import no_syncs
+from fsdplint.migrate.reshards import reshards
 from fsdplint.migrate.rules import within
 from fsdplint.migrate.step import Migration
 from fsdplint.migrate.unknown_code import unknown_code
@@ -46,7 +47,9 @@ FSDP2 = Migration(
         *(shared_names, aliases, choices, meshes, norms, optimizer_norms, counts, corrected),
         *(states, full_params, wrappers, contexts, policies),
         *(tests, scalers, attributes, methods, no_syncs, unwraps, unit_names, class_names),
-        *map(within, (cleared, clipped_norms, unknown_code, unknown_optimizers, reductions)),
+        *map(
+            within, (cleared, clipped_norms, unknown_code, unknown_optimizers, reductions, reshards)
+        ),
         *(plugins, prepared_alone, prepared_apart, launches, launch_lines),
         *(launch_variables, environment, trainers, trainer_lines),
         *(strategies, early_optimizers, config_files, libraries),

@@ -13,7 +13,13 @@ from fsdplint.migrate.rules import findings_of, within
 from fsdplint.migrate.step import Change, Context, Found, Kept
 
 _NAMES = (FSDP1, FSDP1.rpartition(".")[2])
-_RAW = "it saves or loads one rank's part of the optimizer's state, as under FSDP1"
+# Mistakes of the program that no step corrects, by their rules.
+_AS_BEFORE = {
+    "collective-under-rank-guard": "only some ranks get there, and the job hangs, as under FSDP1",
+    "optimizer-state-saved-raw": "it saves or loads one rank's part of the optimizer's state, as "
+    "under FSDP1",
+}
+_LONG = 60
 _DERIVED = (
     "FSDP2 shards a model in place and has no wrapper to derive from; move the methods to the "
     "model's class and shard it with `fully_shard`"
@@ -23,14 +29,16 @@ _DERIVED = (
 def leftovers(context: Context) -> Iterator[Found]:
     """Yield each use of FSDP1's class, each text that is its name, and models prepared alone.
 
-    Raw states of optimizers that no fix gathers are said.
+    What stays wrong as it was is said.
     """
     yield from still_apart(context)
     yield from within(parameter_uses)(context)
-    for finding in findings_of("optimizer-state-saved-raw", context):
-        code = Code.of(context.program.tree(finding.span.path))
-        text = code.text[finding.span.start : finding.span.end].split("\n")[0]
-        yield Change(finding.span, f"keep `{text}`", (), differs=_RAW)
+    for rule, reason in _AS_BEFORE.items():
+        for finding in findings_of(rule, context):
+            code = Code.of(context.program.tree(finding.span.path))
+            text = " ".join(code.text[finding.span.start : finding.span.end].split())
+            text = text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."
+            yield Change(finding.span, f"keep `{text}`", (), differs=reason)
     for code in context.codes("FullyShardedDataParallel", "FSDP"):
         for node in ir.walk(code.module):
             named = isinstance(node, ir.Constant) and node.value in _NAMES

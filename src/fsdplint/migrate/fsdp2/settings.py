@@ -16,7 +16,12 @@ from fsdplint.knowledge.checkpoints import HELPERS
 from fsdplint.knowledge.fsdp import FSDP1_ARGUMENTS, SHARDING_STRATEGIES
 from fsdplint.knowledge.launch import TORCH_DEVICE
 from fsdplint.knowledge.names import DEVICE_MESH_PACKAGE, DISTRIBUTED, NN
-from fsdplint.knowledge.policies import BATCH_NORM, BATCH_NORM_WORDS, MIXED_PRECISION_POLICY
+from fsdplint.knowledge.policies import (
+    BATCH_NORM,
+    BATCH_NORM_WORDS,
+    MIXED_PRECISION,
+    MIXED_PRECISION_POLICY,
+)
 from fsdplint.migrate.calls import definition, may_be_none, possible_values
 from fsdplint.migrate.fsdp2.averaged import averages_weights
 from fsdplint.migrate.fsdp2.filled import items
@@ -37,6 +42,7 @@ from fsdplint.migrate.step import Context, Question
 
 # The type at the start of a text that names a device.
 _DEVICE_TYPE = re.compile(r"""[fF]?["']([a-z]+)""")
+_POLICIES = frozenset({MIXED_PRECISION, MIXED_PRECISION_POLICY})
 # The answers to which strategy an expression selects.
 _STRATEGIES = {
     "full-shard": "FULL_SHARD",
@@ -288,8 +294,10 @@ class _Conversion:
         """Cast the inputs of the units that FSDP1 casts: by default the root's alone."""
         policy = self.imports.name(*MIXED_PRECISION_POLICY.rsplit(".", 1))
         text = self.text(value)
-        if _may_be_none(self.code, value):
-            text = text if dotted(value) or text.startswith("(") else f"({text})"
+        made = definition(self.code, value)
+        if not isinstance(made, ir.Call) or self._name(made.func) not in _POLICIES:
+            plain = dotted(value) or isinstance(value, ir.Call) or text.startswith("(")
+            text = text if plain else f"({text})"
             text = f"{text} or {policy}()"
         if dotted(value) is None or " or " in text:
             name = fresh(self.code, self.call, "mp_policy")
@@ -510,8 +518,3 @@ _CONVERSIONS = {
     "sharding_strategy": _Conversion.strategy,
     "sync_module_states": _Conversion.sync,
 }
-
-
-def _may_be_none(code: Code, value: ir.Expr) -> bool:
-    """Return whether a policy may be None: it is not made here, or not in each case."""
-    return not isinstance(definition(code, value), ir.Call)
