@@ -119,3 +119,55 @@ def test_a_command_that_creates_what_is_missing_is_run_first_by_rank_0(tmp_path:
     after = only_change(answered(SINGLE, tmp_path / "train.py", batch_size="divide"))
     wait = "    if dist.get_rank() {} 0:\n        dist.barrier()\n"
     assert wait.format("!=") + _FETCHED + wait.format("==") in after
+
+
+_CHOSEN = """\
+import sys
+
+import torch
+from torch import nn
+
+
+class First(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.net(x)
+
+    def loss(self, x):
+        return self.forward(x).square().mean()
+
+
+class Second(First):
+    def forward(self, x):
+        return self.net(x).relu()
+
+    def loss(self, x):
+        return self.forward(x).abs().mean()
+
+
+def main():
+    if sys.argv[1] == "first":
+        model = First()
+    else:
+        model = Second()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model.loss(torch.ones(2, 4)).backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_each_class_that_may_be_the_model_calls_itself(tmp_path: Path, ranks: Ranks) -> None:
+    (tmp_path / "train.py").write_text(_CHOSEN)
+    after = only_change(answered(SINGLE, tmp_path / "train.py"))
+    assert "return self(x).square().mean()" in after and "return self(x).abs().mean()" in after
+    for name in ("first", "second"):
+        assert not report(ranks.run(after, arguments=[name], process_group=False))
