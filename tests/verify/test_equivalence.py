@@ -282,13 +282,18 @@ def test_checkpoints_are_compared_by_what_they_hold() -> None:
         0: [saved("a.pt", everything, epoch=1), saved("rank0.pt", half(0))],
         1: [saved("rank1.pt", half(1))],
     }
-    after = {0: [saved("a.pt", half(0), done=2), saved("b.pt", everything), saved("ema.pt", other)]}
+    names = ("rank.pt", "rank_ema.pt", "backup.pt")
+    rest_after = [
+        saved(name, of) for name, of in zip(names, (everything, other, other), strict=True)
+    ]
+    after = {0: [saved("a.pt", half(0), done=2), *rest_after]}
     measure = Measure({"w": torch.zeros(4, 2)}, {}, 1e-5)
-    same, rest = (measure.checkpoint(*pair) for pair in pairs(before, after))
+    same, rest, new = (measure.checkpoint(*pair) for pair in pairs(before, after))
 
     assert (same.slices, same.numbers.lost, same.numbers.new) == (("w",), ("epoch",), ("done",))
-    assert (rest.before, rest.after) == (("rank0.pt", "rank1.pt"), ("b.pt", "ema.pt"))
-    assert (rest.tensors.lost, rest.tensors.new) == (("w",), ("b.pt: w", "ema.pt: w"))
+    assert (rest.before, rest.after) == (("rank0.pt", "rank1.pt"), ("rank.pt", "rank_ema.pt"))
+    assert (rest.tensors.lost, rest.tensors.new) == (("w",), ("rank.pt: w", "rank_ema.pt: w"))
+    assert (new.before, new.after) == ((), ("backup.pt",))
     one_file = {0: after[0][1:2]}
     own = pairs(before | {0: before[0][1:]}, one_file)
     (joined,) = (measure.checkpoint(*pair) for pair in own)
@@ -297,6 +302,8 @@ def test_checkpoints_are_compared_by_what_they_hold() -> None:
     assert (unsaved.before, unsaved.after) == (("rank1.pt",), ())
     (broken,) = (measure.checkpoint(*p) for p in pairs({1: before[1]}, one_file))
     assert (broken.unclear, broken.tensors.count, broken.tensors.new) == (1, 0, ())
+    found = [measure.checkpoint(*p) for p in pairs({1: before[1]}, {0: after[0][3:]})]
+    assert [(f.before, f.after) for f in found] == [(("rank1.pt",), ()), ((), ("backup.pt",))]
 
 
 def test_a_tensor_whose_shape_ranks_disagree_on_is_not_whole() -> None:

@@ -33,11 +33,10 @@ def unwraps(context: Context) -> Iterator[Found]:
 def _trains(program: Program, use: Fsdp1Use) -> bool:
     """True if the module itself, or a method of it, is called where gradients are recorded."""
     tree = program.tree(use.site.path)
-    called, cls = tree.parent(use.node), use.module.cls
+    function: ir.Node = use.node
+    called, cls, own = tree.parent(function), use.module.cls, True
     if isinstance(called, ir.Attribute) and isinstance(cls, ClassValue):
         own = isinstance(cls.lookup(called.attr), FunctionValue)
         function, called = called, tree.parent(called)
-    else:
-        own, function = True, use.node
     calls = isinstance(called, ir.Call) and called.func is function
     return own and calls and gradient_mode(program, use.site) not in NO_GRADIENTS

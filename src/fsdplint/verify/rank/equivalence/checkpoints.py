@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 
 import torch
 from torch import Tensor
@@ -29,7 +31,7 @@ class Content:
 
 def pairs(before: Ranks, after: Ranks) -> Iterator[tuple[Content, Content]]:
     """Yield contents that belong together: of one path, as they were written last; of other paths,
-    all that was written after one step."""
+    all that was written after one step under similar names, or under none."""
     first, second = _by_path(before), _by_path(after)
     for path in first:
         if path in second:
@@ -41,7 +43,27 @@ def pairs(before: Ranks, after: Ranks) -> Iterator[tuple[Content, Content]]:
     steps = dict.fromkeys(saved[0].step for of in rest for saved in of)
     for step in steps:
         one, other = ([s for saved in of if saved[0].step == step for s in saved] for of in rest)
-        yield _content(one, step), _content(other, step)
+        (mine, lost), (theirs, new) = _similar(one, other), _similar(other, one)
+        for pair in ((mine, theirs), (lost, []), ([], new)):
+            if any(pair):
+                yield _content(pair[0], step), _content(pair[1], step)
+
+
+def _similar(saved: list[Saved], others: list[Saved]) -> tuple[list[Saved], list[Saved]]:
+    """Divide files by whether one of the others has the same name, apart from numbers and its end.
+
+    What another statement of the program writes, such as a backup, has another name.
+    """
+    names = set(map(_name, others))
+    found: tuple[list[Saved], list[Saved]] = [], []
+    for each in saved:
+        name = _name(each)
+        found[not any(name.startswith(n) or n.startswith(name) for n in names)].append(each)
+    return found
+
+
+def _name(saved: Saved) -> str:
+    return re.sub(r"\d+", "", PurePath(saved.path).stem)
 
 
 def _by_path(ranks: Ranks) -> dict[str, list[Saved]]:
