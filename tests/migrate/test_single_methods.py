@@ -171,3 +171,21 @@ def test_each_class_that_may_be_the_model_calls_itself(tmp_path: Path, ranks: Ra
     assert "return self(x).square().mean()" in after and "return self(x).abs().mean()" in after
     for name in ("first", "second"):
         assert not report(ranks.run(after, arguments=[name], process_group=False))
+
+
+_AGAIN = """\
+    try:
+        train(model, optimizer)
+    except torch.cuda.OutOfMemoryError:
+        train(model, optimizer)
+"""
+
+
+def test_a_handler_that_trains_again_may_save(tmp_path: Path) -> None:
+    lines = _CHOSEN[_CHOSEN.index("    for _ in range(2):") : _CHOSEN.index("\n\nif __name__")]
+    saves = '    torch.save(model.state_dict(), "model.pt")\n'
+    train = f"def train(model, optimizer):\n{lines}{saves}\n\n"
+    text = _CHOSEN.replace(lines, _AGAIN).replace("def main", f"{train}def main")
+    (tmp_path / "train.py").write_text(text)
+    after = only_change(answered(SINGLE, tmp_path / "train.py"))
+    assert after.count("get_model_state_dict(") == 1
