@@ -305,3 +305,100 @@ print(round(other.weight.grad.full_tensor().sum().item(), 4))
     (first, mean), (second, same) = printed
     assert first != second
     assert mean == same
+
+
+_FLAG = """\
+        if dist.is_initialized():
+            model.require_backward_grad_sync = last
+"""
+_ACCUMULATED = f"""{_HEAD}
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for step in range(3):
+    for last in (False, True):
+        batch = torch.randn(2, 4)
+        loss = model(batch).square().mean()
+{_FLAG}\
+        loss.backward()
+        print(round(loss.item(), 5))
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_flag_that_ddp_reads_too_late_is_told_and_corrected(tmp_path: Path, ranks: Ranks) -> None:
+    plan = planned(tmp_path, _ACCUMULATED)
+    ((_, corrected),) = plan.corrected
+    forward = "        loss = model(batch).square().mean()\n"
+    assert corrected.text == _ACCUMULATED.replace(forward + _FLAG, _FLAG + forward)
+    printed = []
+    for text in (_ACCUMULATED, corrected.text, only_change(plan)):
+        outcomes = ranks.run(text, process_group=False)
+        assert not report(outcomes)
+        printed.append([outcome.output for outcome in outcomes])
+    assert printed[0] != printed[1] == printed[2]
+    early = planned(tmp_path, corrected.text)
+    assert early.corrected == ()
+    assert not any(e.found.differs for e in early.of(Change) if isinstance(e.found, Change))
+
+
+_RESUMED = """\
+import torch
+
+
+def resume(path, net):
+    net.load_state_dict(torch.load(path)["net"])
+"""
+
+
+@pytest.mark.parametrize("given", ["path, model", "path, net=model"])
+def test_a_helper_loads_what_the_wrapper_saved(tmp_path: Path, given: str) -> None:
+    (tmp_path / "resumed.py").write_text(_RESUMED, "utf-8")
+    plan = planned(
+        tmp_path,
+        f"""{_HEAD}
+from resumed import resume
+
+dist.init_process_group("gloo")
+path = "old.pt"
+model = DDP(nn.Linear(4, 4))
+resume({given})
+""",
+    )
+    assert plan.is_complete
+    changed = {Path(after.path).name: after.text for _, after in plan.files}
+    assert 'name.removeprefix("module."): value for name, value in' in changed["resumed.py"]
+    assert "set_model_state_dict(\n        net,\n" in changed["resumed.py"]
+
+
+_OF_NODES = f"""{_HEAD}
+import os
+
+
+class Trainer:
+    def __init__(self):
+        self.local_rank = int(os.environ["LOCAL_RANK"])
+        self.model = DDP(nn.Linear(4, 4))
+
+    def save(self):
+        torch.save({{"model": self.model.module.state_dict()}}, "model.pt")
+
+    def train(self):
+        self.model(torch.ones(2, 4)).sum().backward()
+        if self.local_rank == 0:
+            self.save()
+
+
+dist.init_process_group("gloo")
+Trainer().train()
+"""
+
+
+def test_one_rank_of_each_node_still_saves(tmp_path: Path, ranks: Ranks) -> None:
+    after = only_change(planned(tmp_path, _OF_NODES))
+    assert "self.model, options=StateDictOptions(full_state_dict=True)\n" in after
+    assert "if dist.get_node_local_rank(dist.get_rank()) != 0:\n            return\n" in after
+    assert not report(ranks.run(after, process_group=False))

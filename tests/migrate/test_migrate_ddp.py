@@ -702,6 +702,13 @@ def test_all_ranks_evaluate_with_the_buffers_of_rank_0(tmp_path: Path, ranks: Ra
         torch.testing.assert_close(new, before, rtol=1e-5, atol=1e-6)
 
 
+def test_a_helper_is_defined_below_the_imports_and_what_they_need(tmp_path: Path) -> None:
+    settings = 'os.environ["OMP_NUM_THREADS"] = "1"\ntorch.set_num_threads(1)\nimport sys\n'
+    text = _HEAD.replace("as DDP\n", f"as DDP\n{settings}") + "model = DDP(model)\n"
+    after = migrated(tmp_path, planned(tmp_path, text))
+    assert f"import fully_shard\n{settings}\n\n{_COPY}dist.init_process_group" in after
+
+
 def test_buffers_that_ddp_does_not_copy_are_not_copied(tmp_path: Path) -> None:
     plan = planned(tmp_path, f"{_HEAD}model = DDP(model, broadcast_buffers=False)\n")
     head = _HEAD_AFTER.replace(f"\n{_COPY}", "")

@@ -100,12 +100,14 @@ def gather_state(
 
 
 @builder
-def gather_on_entry(code: Code, states: Sequence[GatheredState], *, alone: bool) -> Fix:
+def gather_on_entry(
+    code: Code, states: Sequence[GatheredState], *, alone: bool, on_nodes: bool = False
+) -> Fix:
     """Gather all of ``states`` in a function that one rank called, which the others leave then.
 
     Every rank calls the function afterwards. It gathers first, so that the other ranks do nothing
     else in it, or behind assignments to what is gathered, and get None of it. If the program also
-    runs ``alone``, it may have no process group.
+    runs ``alone``, it may have no process group. ``on_nodes``, one rank of each node called it.
     """
     first = min((state.node for state in states), key=lambda node: node.start)
     function = code.function(first)
@@ -118,15 +120,17 @@ def gather_on_entry(code: Code, states: Sequence[GatheredState], *, alone: bool)
     imports = Imports(code, first)
     place, *_ = [each for each in function.body if not is_docstring(each)]
     try:
-        lines, replaced = _gathers(code, states, imports, first, place)
+        lines, replaced = _gathers(code, states, imports, first, place, everywhere=on_nodes)
     except NoFixError:
         above = [each for each in function.body if each.end <= first.start]
         if not all(isinstance(each, ir.Assign) or is_docstring(each) for each in above):
             raise
         place = next(each for each in function.body if each.end > first.start)
-        lines, replaced = _gathers(code, states, imports, first, place)
+        lines, replaced = _gathers(code, states, imports, first, place, everywhere=on_nodes)
     dist = imports.module(DISTRIBUTED, "dist")
-    test = f"{dist}.is_initialized() and " * alone + f"{dist}.get_rank() != 0"
+    rank = f"{dist}.get_rank()"
+    rank = f"{dist}.get_node_local_rank({rank})" if on_nodes else rank
+    test = f"{dist}.is_initialized() and " * alone + f"{rank} != 0"
     returns = (n for n in code.nodes_of(function) if isinstance(n, ir.Return))
     nothing = "return None" if any(each.value is not None for each in returns) else "return"
     lines += [f"if {test}:", f"{code.unit}{nothing}"]
@@ -390,6 +394,12 @@ def several_pass(guards: Sequence[Guard]) -> bool:
     """
     one = (each.ranks == {0} and TELL_LOCAL.isdisjoint(each.rank_sources) for each in guards)
     return bool(guards) and not any(one)
+
+
+def on_each_node(guards: Sequence[Guard]) -> bool:
+    """True if rank 0 of each node passes ``guards``."""
+    local = (each.ranks == {0} and not TELL_LOCAL.isdisjoint(each.rank_sources) for each in guards)
+    return several_pass(guards) and any(local)
 
 
 def local_tests(code: Code, site: Site, guards: Sequence[Guard]) -> list[ir.If]:

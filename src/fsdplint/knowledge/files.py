@@ -46,6 +46,14 @@ CHANGES_FILES_BY_METHOD = frozenset(
 SAVE = "save"
 SAVES_BY_METHOD = ("PIL.", "matplotlib.animation.")
 
+# They run a command, which may create any file.
+RUNS_COMMAND = frozenset(
+    {
+        "os.system",
+        *(f"subprocess.{name}" for name in ("call", "check_call", "check_output", "run")),
+    }
+)
+
 # Functions and methods, by last name, that ask whether a file or folder is there, and those that
 # create a folder.
 ASKS_FOR_FILE = frozenset({"exists", "isdir", "isfile", "is_dir", "is_file"})

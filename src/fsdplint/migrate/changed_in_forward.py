@@ -28,16 +28,21 @@ def changed_in_forward(context: Context) -> Iterator[Kept]:
     if not any(True for trace in context.program.traces for _ in trace.of(Shard)):
         return
     for code in context.codes("def forward"):
-        for cls in code.walk("class"):
-            methods = {f.name: f for f in code.functions if code.scope(f) is cls}
+        for cls in (node for node in code.walk("class") if isinstance(node, ir.ClassDef)):
+            methods = methods_of(code, cls)
             names = set(_parameters(context, code, methods.values()))
-            for function in _reached(methods):
+            for function in reached_by_forward(methods):
                 for node in code.nodes_of(function):
                     if any(_is_parameter(code, each, names) for each in _changed(node)):
                         yield kept(code, node, INSIDE)
 
 
-def _reached(methods: dict[str, ir.Function]) -> Iterator[ir.Function]:
+def methods_of(code: Code, cls: ir.ClassDef) -> dict[str, ir.Function]:
+    """Return the methods that a class defines, by name."""
+    return {each.name: each for each in code.functions if code.scope(each) is cls}
+
+
+def reached_by_forward(methods: dict[str, ir.Function]) -> Iterator[ir.Function]:
     """Yield ``forward`` and the methods that it calls on its object, and so on."""
     names = ["forward"] * ("forward" in methods)
     for name in names:

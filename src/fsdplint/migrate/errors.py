@@ -32,13 +32,18 @@ def states_after_errors(context: Context) -> Iterator[Found]:
 
 
 def _handles_training(program: Program, guard: Guard) -> bool:
-    """True if ``guard`` is a handler of a `try` whose body makes a backward."""
+    """True if ``guard`` is a handler of a `try` whose body makes a backward, and makes none.
+
+    One that trains again takes its states as the body does.
+    """
     if not isinstance(guard.test, ir.Handler):
         return False
-    around = program.tree(guard.path).parent(guard.test)
-    return around is not None and any(
-        path == guard.path and around.start <= node.start < around.end
+    around, handler = program.tree(guard.path).parent(guard.test), guard.test
+    places = {
+        node.start
         for trace in program.traces
         for call in trace.calls(*BACKWARDS)
         for path, node in call.site.frames()
-    )
+        if path == guard.path and around is not None and around.start <= node.start < around.end
+    }
+    return bool(places) and not any(handler.start <= place < handler.end for place in places)

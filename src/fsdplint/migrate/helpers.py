@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from fsdplint.engine import ir
 from fsdplint.finding import Edit
@@ -22,14 +23,26 @@ def defined(code: Code, name: str, definition: str) -> Iterator[Edit]:
     """
     if any(function.name == name for function in code.functions):
         return
-    quiet = (ir.Import, ir.ImportFrom)
-    body = [s for s in code.module.body if not isinstance(s, quiet)]
-    first = next(s for s in body if not is_docstring(s))
-    at = code.extent(first)[0]
+    at = code.extent(_below_imports(code.module.body))[0]
     above = code.text[:at].splitlines()[-2:]
     blank = "\n" * sum(1 for line in above if line.strip()) if above[-1:] else ""
     text = (blank + definition).replace("    ", code.unit).replace("\n", code.newline)
     yield code.insert_lines(at, text)
+
+
+def _below_imports(body: Sequence[ir.Stmt]) -> ir.Stmt:
+    """Return the first statement below the imports and the settings between them."""
+    leading = list(takewhile(_is_quiet, body))
+    imports = [n for n, each in enumerate(leading) if isinstance(each, (ir.Import, ir.ImportFrom))]
+    below = body[imports[-1] + 1 :] if imports else body
+    return next(each for each in below if not is_docstring(each))
+
+
+def _is_quiet(statement: ir.Stmt) -> bool:
+    """True for an import, and for what sets no variable, as ``os.environ["A"] = "1"``."""
+    if isinstance(statement, ir.Assign):
+        return not any(isinstance(target, ir.Name) for target in statement.targets)
+    return isinstance(statement, (ir.Import, ir.ImportFrom, ir.Expression))
 
 
 def defined_on_ranks(code: Code, name: str, definition: str) -> tuple[list[Edit], Imports]:

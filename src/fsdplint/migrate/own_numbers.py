@@ -200,7 +200,7 @@ def set_by(node: ir.Node) -> Iterator[tuple[str, ir.Expr]]:
         yield _named(node.target), node.value
     elif isinstance(node, ir.Call) and isinstance(node.func, ir.Attribute):
         given = node.args if node.func.attr in _ADDS else ()
-        yield from ((dotted(node.func.value) or "", each.value) for each in given)
+        yield from ((_named(node.func.value), each.value) for each in given)
 
 
 def _pairs(target: ir.Expr, value: ir.Expr) -> Iterator[tuple[str, ir.Expr]]:

@@ -29,6 +29,7 @@ from fsdplint.fixes.gather_state import (
     gathered_write,
     local_tests,
     model_name,
+    on_each_node,
     receiver,
     several_pass,
 )
@@ -401,9 +402,14 @@ def _gathered(program: Program, uses: Sequence[_Use]) -> Change:
         if call.site.node is first.node
     ):
         raise NoFixError("one rank calls this function, or all do; gather the state by hand")
-    through = [edit for guard in outer for edit in _let_all_through(program, guard, site.calls)]
+    on_nodes = on_each_node(outer)
+    through = [
+        edit
+        for guard in outer
+        for edit in _let_all_through(program, guard, site.calls, on_nodes=on_nodes)
+    ]
     alone = may_be_alone(program, site)
-    fix = _made(gather_on_entry(code, states, alone=alone))
+    fix = _made(gather_on_entry(code, states, alone=alone, on_nodes=on_nodes))
     return Change(code.span(first.node), what, (*fix.edits, *through))
 
 
@@ -417,7 +423,7 @@ def _in_place(code: Code, imports: Imports, use: _Use) -> Edit:
 
 
 def _let_all_through(
-    program: Program, guard: Guard, frames: Sequence[tuple[str, ir.Node]]
+    program: Program, guard: Guard, frames: Sequence[tuple[str, ir.Node]], *, on_nodes: bool
 ) -> tuple[Edit, ...]:
     """Move the call that leads to a gather out of ``guard``, which is in one of ``frames``."""
     for depth, (path, node) in enumerate(frames):
@@ -429,19 +435,22 @@ def _let_all_through(
             guarded = Guarded(node, guard.test, guard.rank_tests, (), guard.early, "result", False)
             edits = [*_made(call_on_every_rank(code, guarded)).edits]
             for between in frames[depth + 1 :]:
-                edits += _called_on_entry(program, *between)
+                edits += _called_on_entry(program, *between, on_nodes=on_nodes)
             return tuple(edits)
     raise NoFixError("the test of the rank is in another function; gather the state by hand")
 
 
-def _called_on_entry(program: Program, path: str, call: ir.Node) -> tuple[Edit, ...]:
+def _called_on_entry(
+    program: Program, path: str, call: ir.Node, *, on_nodes: bool
+) -> tuple[Edit, ...]:
     """Make a call that gathers a state first in its function, which one rank called."""
     code = Code.of(program.tree(path))
     if not isinstance(call, ir.Call) or isinstance(code.parent(call), ir.Expression):
         raise NoFixError("the test and the state are too far apart; gather by hand")
     text = code.slice(call)
     alone = may_be_alone(program, Site(path, call))
-    return _made(gather_on_entry(code, [GatheredState(call, text, gather=text)], alone=alone)).edits
+    state = GatheredState(call, text, gather=text)
+    return _made(gather_on_entry(code, [state], alone=alone, on_nodes=on_nodes)).edits
 
 
 def _check_result(code: Code, guard: Guard, call: ir.Call) -> None:

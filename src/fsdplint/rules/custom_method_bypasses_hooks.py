@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from fsdplint.engine import ir
 from fsdplint.engine.facts.layers import library_class, surely_in, with_parameters
 from fsdplint.engine.facts.sharding import is_gathered, receiver
 from fsdplint.engine.frontend.tree import COMPOUND
 from fsdplint.engine.interpreter.events import Call, MethodCall, Shard, Trace
-from fsdplint.engine.interpreter.modules import is_parameter
+from fsdplint.engine.interpreter.modules import is_module, is_parameter
 from fsdplint.engine.interpreter.site import Site
 from fsdplint.engine.interpreter.values import (
     ClassValue,
@@ -72,7 +73,8 @@ def bypassing_methods(program: Program, *, sure: bool = True) -> Iterator[Bypass
     """Yield calls of a unit's methods that use its own parameters and bypass its hooks.
 
     Args:
-        sure: leave out modules that may have no parameters, and units that other code may gather.
+        sure: leave out modules that may have no parameters, and units that are gathered, or may be
+            by other code.
     """
     for trace in program.traces:
         for called in trace.of(MethodCall):
@@ -80,11 +82,12 @@ def bypassing_methods(program: Program, *, sure: bool = True) -> Iterator[Bypass
             shard = None if inner else _sharding(trace, called)
             if shard is None or not program.together(called.site, shard.site):
                 continue
-            if is_gathered(trace, shard, called.time):
+            if sure and is_gathered(trace, shard, called.time):
                 continue
             if sure and _known_elsewhere(trace, shard, called):
                 continue
-            for use, part in _uses(trace, called, sure=sure):
+            uses = _uses(trace, called, sure=sure)
+            for use, part in uses if sure else chain(uses, _methods_of_parts(called)):
                 everywhere = _every_has_method(program, shard, called.name)
                 nested = _may_reshard(program, shard) and _runs_hooked(called.module, called.name)
                 yield BypassingMethod(called, shard, use, part, everywhere, nested)
@@ -138,6 +141,21 @@ def _uses(trace: Trace, method: MethodCall, *, sure: bool) -> Iterator[tuple[Sit
             part = next(_held(call, method.module, units, sure=sure), None)
             if part is not None:
                 yield call.site, part
+
+
+def _methods_of_parts(method: MethodCall) -> Iterator[tuple[Site, Object]]:
+    """Yield the parts whose own methods a method calls, which may use their parameters."""
+    found = _method(method.module, method.name)
+    for node in ir.walk(found.function) if found is not None else ():
+        names = (dotted(node.func) or "").split(".") if isinstance(node, ir.Call) else []
+        part = method.module.attrs.get(names[1]) if names[:1] == ["self"] and names[2:] else None
+        if isinstance(part, Object) and is_module(part) and _method(part, names[2]) is not None:
+            yield method.site, part
+
+
+def _method(module: Object, name: str) -> FunctionValue | None:
+    found = module.cls.lookup(name) if isinstance(module.cls, ClassValue) else None
+    return found if isinstance(found, FunctionValue) else None
 
 
 def _held(call: Call, unit: Object, units: set[Object], *, sure: bool) -> Iterator[Object]:

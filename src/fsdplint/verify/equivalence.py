@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ from fsdplint.verify.changed_lines import added, how_many_ran
 from fsdplint.verify.command import ensure_torch
 from fsdplint.verify.differences import Compared
 from fsdplint.verify.equivalence_figures import Losses, figures, idle, losses, structure, values
-from fsdplint.verify.events import Backward, ProbeFailed, Sharded, Step
+from fsdplint.verify.events import Backward, ProbeFailed, Sharded, Started, Step
 from fsdplint.verify.evidence import Run
 from fsdplint.verify.figures import plural
 from fsdplint.verify.judge import failures, judge
@@ -131,8 +132,13 @@ class _Comparison:
                 reason = _by_chance(before, again) or reason
             if not reason and trained is not after:
                 reason = _does_not_train(trained)
-            shown = (*figures(found, seen), _clauses(trained), *self._changed(original, trained))
-            return Equivalence(before.verification, trained.verification, shown, reason)
+            shown = chain(
+                (*figures(found, seen), _clauses(trained)),
+                _ranks_apart(after, trained),
+                _device(trained),
+                self._changed(original, trained),
+            )
+            return Equivalence(before.verification, trained.verification, tuple(shown), reason)
 
     def _run(
         self,
@@ -229,6 +235,17 @@ def _clauses(after: _Recorded) -> str:
     still = [f"`{verdict.clause}`" for verdict in filter(is_violated, verdicts)]
     was = f"{', '.join(still)} violated, but no more than before" if still else "none violated"
     return f"clauses: {confirmed} confirmed, {was}"
+
+
+def _ranks_apart(after: _Recorded, trained: _Recorded) -> Iterator[str]:
+    if trained is not after:
+        on = plural(len(trained.run.ranks), "rank")
+        yield f"{on}: the migrated script trains; what it computes there was not compared"
+
+
+def _device(after: _Recorded) -> Iterator[str]:
+    if any(started.shimmed for _, started in after.run.all(Started)):
+        yield "device: the CPU stood in for GPUs, so this says nothing of what only they do"
 
 
 def proved(

@@ -10,7 +10,7 @@ from fsdplint.engine.interpreter.values import ClassValue, FunctionValue
 from fsdplint.engine.program import Program
 from fsdplint.finding import Fix, Safety
 from fsdplint.fixes.code import Code
-from fsdplint.knowledge.calls import WRAPPED
+from fsdplint.knowledge.calls import BACKWARDS, WRAPPED
 from fsdplint.migrate.step import Change, Context, Found
 from fsdplint.rules.fsdp1_api_on_fsdp2_model import Fsdp1Use, drop_wrapper, fsdp1_uses
 
@@ -34,9 +34,19 @@ def _trains(program: Program, use: Fsdp1Use) -> bool:
     """True if the module itself, or a method of it, is called where gradients are recorded."""
     tree = program.tree(use.site.path)
     function: ir.Node = use.node
-    called, cls, own = tree.parent(function), use.module.cls, True
-    if isinstance(called, ir.Attribute) and isinstance(cls, ClassValue):
-        own = isinstance(cls.lookup(called.attr), FunctionValue)
-        function, called = called, tree.parent(called)
+    method, cls = tree.parent(function), use.module.cls
+    if isinstance(method, ir.Attribute) and isinstance(cls, ClassValue):
+        function = method
+        if not isinstance(cls.lookup(method.attr), FunctionValue):
+            return False
+    called = tree.parent(function)
     calls = isinstance(called, ir.Call) and called.func is function
-    return own and calls and gradient_mode(program, use.site) not in NO_GRADIENTS
+    recorded = gradient_mode(program, use.site) not in NO_GRADIENTS
+    return calls and recorded and tree.function(use.node) in _training(program)
+
+
+def _training(program: Program) -> set[ir.Function | None]:
+    """Return the functions in which a backward runs."""
+    backwards = (call for trace in program.traces for call in trace.calls(*BACKWARDS))
+    frames = (frame for call in backwards for frame in call.site.frames())
+    return {program.tree(path).function(node) for path, node in frames}

@@ -17,6 +17,9 @@ from fsdplint.migrate.no_syncs import EACH, REMAIN, may_remain
 from fsdplint.migrate.step import Change, Context, Found, attempt
 
 _SETTER = "set_requires_gradient_sync"
+_LATE = (
+    "DDP read this in the next forward, so that it averaged the gradients of another micro-batch"
+)
 # Calls that have nothing to do any more, and why.
 _NEEDLESS = {
     PROMISE: "FSDP2 needs no such promise",
@@ -134,7 +137,24 @@ def _set_sync(code: Code, assign: ir.Assign) -> Change:
         edits = (edits[0], code.edit(assign.value.start, assign.end, "True)"))
         return Change(code.span(assign), EACH, edits, differs=REMAIN)
     what = f"turn gradient reduction on and off with `{_SETTER}`"
-    return Change(code.span(assign), what, edits)
+    statement, forward = _after_forward(code, assign, code.slice(target.value))
+    if forward is None:
+        return Change(code.span(assign), what, edits)
+    start, end = code.extent(statement)
+    moved = code.insert_lines(code.extent(forward)[0], code.text[start:end])
+    corrects = (moved, code.delete_lines(start, end))
+    return Change(code.span(assign), what, edits, differs=_LATE, corrects=corrects)
+
+
+def _after_forward(code: Code, assign: ir.Assign, model: str) -> tuple[ir.Stmt, ir.Stmt | None]:
+    """Return the statement in the loop that sets the flag, and the forward before it, if any."""
+    statement: ir.Stmt = assign
+    around = code.parent(statement)
+    while isinstance(around, ir.If) and len(code.block(statement).statements) == 1:
+        statement, around = around, code.parent(around)
+    above = [each for each in code.block(statement).statements if each.start < statement.start]
+    calls = ((s, node) for s in above for node in ir.walk(s) if isinstance(node, ir.Call))
+    return statement, next((s for s, call in calls if code.slice(call.func) == model), None)
 
 
 def _dropped(code: Code, call: ir.Call, name: str) -> Change:

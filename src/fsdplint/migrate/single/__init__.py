@@ -17,6 +17,7 @@ from fsdplint.migrate.single.folders import folders
 from fsdplint.migrate.single.launch import launch
 from fsdplint.migrate.single.leftovers import leftovers
 from fsdplint.migrate.single.outputs import outputs
+from fsdplint.migrate.single.own_forwards import own_forwards
 from fsdplint.migrate.single.parallel import data_parallel
 from fsdplint.migrate.single.random_states import random_states
 from fsdplint.migrate.single.terminal import terminal
@@ -51,6 +52,7 @@ SINGLE = Migration(
         folders,
         downloads,
         terminal,
+        own_forwards,
         *ADAPTING,
         writes,
         waits,

@@ -8,9 +8,9 @@ from functools import partial
 from fsdplint.engine import ir
 from fsdplint.fixes.code import Code, NoFixError
 from fsdplint.fixes.imports import Imports
-from fsdplint.fixes.names import fresh
+from fsdplint.fixes.names import dotted, fresh
 from fsdplint.knowledge.data import DOWNLOADS
-from fsdplint.knowledge.files import ASKS_FOR_FILE, CREATES_FOLDER
+from fsdplint.knowledge.files import ASKS_FOR_FILE, CREATES_FOLDER, RUNS_COMMAND
 from fsdplint.knowledge.launch import MESSAGES
 from fsdplint.knowledge.names import DISTRIBUTED
 from fsdplint.migrate.single.deciding import called_in, reached, together
@@ -78,7 +78,8 @@ def _created(code: Code, choice: ir.If) -> Sequence[ir.Stmt]:
 def _gets(code: Code, node: ir.Node, path: str) -> bool:
     if not isinstance(node, ir.Call) or ir.last_name(node.func) in CREATES_FOLDER | MESSAGES:
         return False
-    return any(code.slice(each.value) == path for each in node.args)
+    made = any(code.slice(each.value) == path for each in node.args)
+    return made or dotted(node.func) in RUNS_COMMAND
 
 
 def _outermost(code: Code, node: ir.Node, joint: Set[str]) -> ir.Stmt:
