@@ -843,6 +843,19 @@ torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     assert "`**settings` hides the arguments" in kept.found.reason
 
 
+def test_a_test_of_a_set_may_be_true(tmp_path: Path) -> None:
+    text = f"""{_HEAD}import os
+
+if not {{"RANK", "WORLD_SIZE"}}.issubset(os.environ):
+    raise SystemExit
+model = FSDP(nn.Linear(4, 4))
+{_OPTIMIZER}
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+"""
+    (said,) = (e for e in planned(tmp_path, text).of(Change) if e.found.what.startswith("keep"))
+    assert said.found.what == "keep `torch.nn.utils.clip_grad_norm_`"
+
+
 def test_dimensions_of_a_mesh_are_named(tmp_path: Path) -> None:
     text = f"""{_HEAD}from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import ShardingStrategy

@@ -59,6 +59,7 @@ from fsdplint.engine.interpreter.values import (
     followed,
     key_of,
     read_from,
+    taint_of,
 )
 from fsdplint.knowledge import calls as known
 from fsdplint.knowledge.data import ROW_METHODS
@@ -386,12 +387,15 @@ _OF_TENSORS = (REDUCTIONS.keys() | ELEMENTWISE) - known.KEEPS_SHARDED
 
 # Methods of containers that change nothing.
 _READS_ONLY = frozenset({"copy", "count", "get", "index", "items", "keys", "values"})
+_SET_TESTS = frozenset({"isdisjoint", "issubset", "issuperset"})
 
 
 def _sequence_method(
     state: PathState, receiver: Sequence, name: str, arguments: Arguments, frame: Frame
 ) -> Value:
     """Call a method of a list, set, deque, iterator or exit stack."""
+    if name in _SET_TESTS:
+        return state.unknown(taint_of(*arguments.args))
     if name not in _READS_ONLY:
         state.note_change()
     values = arguments.args
