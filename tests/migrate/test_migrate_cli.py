@@ -176,6 +176,19 @@ def test_what_is_written_unproven_is_neither_proven_nor_shown(other: str, run: R
     assert run("fsdp2", "train.py", "--unproven", other) == (2, "", said)
 
 
+def test_a_check_that_fails_makes_no_plan(
+    script: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("why")
+
+    script.write_text(_PLAIN)
+    monkeypatch.setattr("fsdplint.rules.direct_forward.reports", fail)
+    ran = run("fsdp2", "train.py")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("fsdplint: train.py: internal error in direct-forward, please report")
+
+
 def test_files_of_two_projects_are_an_error(script: Path, run: Run, tmp_path: Path) -> None:
     script.write_text(_PLAIN)
     (tmp_path / "other").mkdir()

@@ -31,6 +31,7 @@ from fsdplint.migrate.step import (
 )
 from fsdplint.outcome import Outcome
 from fsdplint.process.stack import deep
+from fsdplint.report.places import failure_line
 from fsdplint.sources import Sources
 
 PASSES = 10
@@ -161,6 +162,8 @@ class _Run:
     def plan(self) -> Plan:
         self._read_all()
         self.before = after = self.analyses.outcome(self.changed)
+        for failure in self.before.failures:
+            raise MigrationError(failure_line(self.before, failure))
         last = self._run_steps()
         if last is not None:
             if self.changed:
