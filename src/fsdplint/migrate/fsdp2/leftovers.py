@@ -11,6 +11,7 @@ from fsdplint.migrate.fsdp2.accelerate import still_apart
 from fsdplint.migrate.parameter_uses import parameter_uses
 from fsdplint.migrate.rules import findings_of, within
 from fsdplint.migrate.step import Change, Context, Found, Kept
+from fsdplint.migrate.unreached import unreached
 
 _NAMES = (FSDP1, FSDP1.rpartition(".")[2])
 # Mistakes of the program that no step corrects, by their rules.
@@ -32,6 +33,7 @@ def leftovers(context: Context) -> Iterator[Found]:
     What stays wrong as it was is said.
     """
     yield from still_apart(context)
+    yield from within(unreached)(context)
     yield from within(parameter_uses)(context)
     for rule, reason in _AS_BEFORE.items():
         for finding in findings_of(rule, context):
