@@ -89,5 +89,6 @@ def _is_parameter(code: Code, changed: ir.Expr, names: set[str]) -> bool:
 
 def _is_found(value: ir.Expr) -> bool:
     """True for an attribute of an attribute whose name is not known, such as a layer's weight."""
-    by_name = isinstance(value, ir.Call) and dotted(value.func) == "getattr"
-    return by_name and isinstance(value, ir.Call) and isinstance(value.args[0].value, ir.Attribute)
+    if not isinstance(value, ir.Call) or dotted(value.func) != "getattr" or not value.args:
+        return False
+    return isinstance(value.args[0].value, ir.Attribute)
