@@ -10,7 +10,7 @@ from fsdplint.knowledge.calls import (
     REPOINTING_CALLS,
     is_harmless,
 )
-from fsdplint.knowledge.launch import INIT
+from fsdplint.knowledge.launch import INIT, INIT_DEVICE_MESH
 from fsdplint.knowledge.names import offers_optimizers
 
 
@@ -192,8 +192,12 @@ _SETS_UP = {
 _SETS_UP_WRITTEN = re.compile(
     "|".join(rf"\b{package}\.([\w.]+\.)?({names.pattern})\b" for package, names in _SETS_UP.items())
 )
+# A file with one of these may set up a process group: those of DeepSpeed and Lightning, too.
+_GROUP_MAKERS = (INIT.rpartition(".")[2], INIT_DEVICE_MESH.rpartition(".")[2])
 _SETS_UP_NAMES = re.compile(
-    "|".join((INIT.rpartition(".")[2], *(n.pattern for n in _SETS_UP.values())))
+    "|".join(
+        (*_GROUP_MAKERS, "init_distributed", "Fabric", *(n.pattern for n in _SETS_UP.values()))
+    )
 )
 # Functions of them that run code by its name.
 _RUN_OTHERS = frozenset(
