@@ -1,4 +1,4 @@
-"""How many of the lines that a change of a program added have run."""
+"""How many of the lines that a migration adds were executed in a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of wrappers and compiled models, whose names have their attributes in them."""
+"""Checkpoints whose keys have a prefix of DDP's wrapper or of a compiled model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of the module in DDP's wrapper that the rule on leftovers of FSDP1 does not all mend."""
+"""Reads of `.module` on DDP's wrapper that no rule's fix changes, or not without a word."""
 
 from __future__ import annotations
 

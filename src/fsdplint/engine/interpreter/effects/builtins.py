@@ -67,7 +67,7 @@ def _deepcopy(state: PathState, arguments: Arguments, node: ir.Call, frame: Fram
 
 
 def _copy(state: PathState, value: Object, made: Object) -> None:
-    """Give a copy of an object what that is made with, and copies of the modules in it."""
+    """Give a copy the arguments of the original, and copies of the modules in it."""
     made.args, made.keywords = value.args, dict(value.keywords)
     parts = {
         item: state.part(made, item.step, item.cls)
