@@ -1468,3 +1468,20 @@ def test_a_class_still_works_without_a_process_group(tmp_path: Path, ranks: Rank
     found = [ranks.run(text, process_group=False) for text in (f"{_OPTIONAL}\n\n{started}", after)]
     assert not any(map(report, found))
     assert found[0][0].output == found[1][0].output != ""
+
+
+@pytest.mark.parametrize(
+    ("test", "offloads"),
+    [
+        ("dist.get_rank() == 0", True),
+        ('"ALL" in os.environ or dist.get_rank() == 0', False),
+        ("dist.get_rank() % 2 == 0", False),
+        ('int(os.environ["LOCAL_RANK"]) == 0', False),
+    ],
+)
+def test_a_state_is_offloaded_where_rank_0_alone_writes_it(
+    tmp_path: Path, test: str, offloads: bool
+) -> None:
+    text = f'{_HEAD}model = DDP(model)\nif {test}:\n    torch.save(model.state_dict(), "a.pt")\n'
+    after = migrated(tmp_path, planned(tmp_path, text))
+    assert ("cpu_offload=True" in after, "full_state_dict=True" in after) == (offloads, True)
